@@ -216,17 +216,34 @@ def _collapse(spans: Sequence[Span]) -> tuple[list[Span], dict[str, int], set[st
 
 
 def _cyclic(parents: dict[str, str | None], named: set[str | None]) -> bool:
-    """Whether parent links close a circle. ``named``: the ids that are somebody's parent.
+    """Whether parent links close a circle. ``named``: the ids that are somebody's parent, all present.
 
-    Only a parent can lie on a circle, and of those only one that is a parent's parent: two such rounds
-    empty most traces (agents' trees are shallow), and what is left is walked.
+    Only a parent can lie on a circle, and of those only one that is a parent's parent, and so on. Agents'
+    trees are shallow, so going up level by level soon comes to nothing; where it gets slow, what is left
+    is walked.
     """
-    for _ in range(2):
-        named = {parents[span_id] for span_id in named}  # type: ignore[index]  # None was taken out
-        named.discard(None)
-        if not named:
-            return False
-    return bool(_on_cycles(parents))
+    while named:
+        upper = {parents[span_id] for span_id in named}  # type: ignore[index]  # None was taken out
+        upper.discard(None)
+        if 4 * len(upper) > 3 * len(named):  # each level costs a pass: go on only while they shrink well
+            return _walks_in_circles(parents, upper)
+        named = upper
+    return False
+
+
+def _walks_in_circles(parents: dict[str, str | None], starts: set[str | None]) -> bool:
+    """Whether going up from any of ``starts`` comes back to where it was. Each id is walked over once."""
+    done: set[str | None] = {None}
+    for start in starts:
+        here = start
+        walk: set[str | None] = set()
+        while here not in done:
+            if here in walk:
+                return True
+            walk.add(here)
+            here = parents[here]  # type: ignore[index]  # None is done
+        done |= walk
+    return False
 
 
 def _on_cycles(parents: dict[str, str | None]) -> set[str]:
