@@ -21,6 +21,11 @@ _SHARED: Final[tuple[Processor, ...]] = (
     structlog.processors.StackInfoRenderer(),
 )
 
+# Without the values of local variables: those hold spans' content and the operator's secrets.
+_TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
 # They say at info what every rebalance or fetch does; a fault is a warning or an error.
 _QUIET: Final = ("aiokafka", "faust", "mode", "kafka", "asyncio", "aiohttp.access")
 
@@ -37,7 +42,8 @@ def configure(
             structlog.processors.JSONRenderer(ensure_ascii=True),
         )
     else:
-        render = (structlog.dev.ConsoleRenderer(colors=out.isatty()),)
+        plain = structlog.dev.plain_traceback
+        render = (structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain),)
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
