@@ -251,7 +251,9 @@ def _score_entry(key: _ScoreKey, sums: _ScoreSums) -> ScoreEntry | None:
     """None where additions and retractions cancelled out."""
     bins = tuple(sorted(b for b, c in sums.counts.items() if c or sums.weights[b]))
     cuts = tuple(sorted(j for j, q in sums.squares.items() if q and j < J))
-    tails = tuple((t, *sums.tails[t]) for t in sorted(sums.tails) if any(sums.tails[t]))
+    tails = tuple(
+        (t, sums.tails[t][0], sums.tails[t][1]) for t in sorted(sums.tails) if any(sums.tails[t])
+    )
     if not (bins or cuts or tails or sums.traces or sums.spans or sums.spans2 or sums.unscored):
         return None
     return ScoreEntry(
@@ -301,14 +303,17 @@ def _split(whole: ScoreDelta, limit: int) -> list[ScoreDelta]:
             mix.clear()
             size = head
 
-    for part in (*whole.entries, *whole.mix):
+    for entry in whole.entries:
+        needed = len(_ENCODER.encode(entry))
+        if size + needed > limit:
+            cut()
+        size += needed
+        entries.append(entry)
+    for part in whole.mix:
         needed = len(_ENCODER.encode(part))
         if size + needed > limit:
             cut()
         size += needed
-        if isinstance(part, ScoreEntry):
-            entries.append(part)
-        else:
-            mix.append(part)
+        mix.append(part)
     cut()
     return pieces

@@ -97,7 +97,9 @@ def delta_key(service: str, scorer: str) -> bytes:
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(DriftMessage)
+_DECODER: Final[msgspec.msgpack.Decoder[DriftMessage]] = msgspec.msgpack.Decoder(
+    ScoreDelta | BaselineControl
+)
 
 
 def encode_message(message: DriftMessage) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 from monitor.drift.bins import UPPERS
 from monitor.model import ROLES, UNKNOWN, Score, Span
 
-_ROLE_INDEX: Final = {role: i for i, role in enumerate(ROLES)}
+_ROLE_INDEX: Final[dict[str, int]] = {role: i for i, role in enumerate(ROLES)}
 _OTHER_ROLE: Final = _ROLE_INDEX[UNKNOWN]
 
 
