@@ -1,0 +1,125 @@
+"""All alert groups that this worker speaks for, and the alerts they make at a moment. Pure: the clock comes from outside."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from monitor.alerting import content
+from monitor.alerting.alert import Alert
+from monitor.alerting.content import PageConfig
+from monitor.alerting.groups import Channel, Episode, GroupRow, resolves_at, state
+from monitor.model import Incident
+
+ALERT_LIMIT: Final = (
+    1000  # a worker pushes so many groups singly: more services than people can be paged for
+)
+_URGENCY: Final = {"critical": 0, "warning": 1, "info": 2}
+
+
+class PagingConfig(msgspec.Struct, frozen=True):
+    """``scorers``: patterns ``scorer`` or ``service/scorer`` whose incidents page; the others run in shadow."""
+
+    page: PageConfig
+    scorers: tuple[str, ...] = ("*",)
+    quiet_ms: int = 3_600_000
+    max_age_ms: int = 3_600_000
+
+
+def channel_of(incident: Incident, config: PagingConfig, now_ms: int) -> Channel:
+    """Where an incident's first message goes. An absent or future time of cause counts as now."""
+    if not _accepted(incident, config.scorers):
+        return "shadow"
+    caused = incident.caused_at_ms
+    if 0 < caused <= now_ms and now_ms - caused > config.max_age_ms:
+        return "old"
+    return "page"
+
+
+def _accepted(incident: Incident, patterns: tuple[str, ...]) -> bool:
+    """Incidents without a scorer (identity, fault) hang on the service alone: no scorer is to be distrusted."""
+    for pattern in patterns:
+        service, slash, scorer = pattern.rpartition("/")
+        if slash and not fnmatchcase(incident.service, service):
+            continue
+        if incident.scorer is None or fnmatchcase(incident.scorer, scorer):
+            return True
+    return False
+
+
+class Board:
+    """Rows by their table key."""
+
+    def __init__(self, config: PagingConfig) -> None:
+        self.config = config
+        self._rows: dict[bytes, GroupRow] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, key: bytes, row: GroupRow) -> None:
+        self._rows[key] = row
+
+    def drop(self, key: bytes) -> None:
+        self._rows.pop(key, None)
+
+    def replace(self, rows: Mapping[bytes, GroupRow]) -> None:
+        """After partitions moved: these, and no others, are ours to speak for."""
+        self._rows = dict(rows)
+
+    def rows(self) -> Iterable[tuple[bytes, GroupRow]]:
+        return self._rows.items()
+
+    def alerts(self, now_ms: int) -> list[Alert]:
+        """All that fires or was resolved less than five minutes ago."""
+        quiet = self.config.quiet_ms
+        firing: list[tuple[GroupRow, Episode]] = []
+        alerts: list[Alert] = []
+        old: dict[tuple[str, str], list[Episode]] = defaultdict(list)
+        for row in self._rows.values():
+            if row.old is not None and state(row.old, now_ms=now_ms, quiet_ms=quiet) == "firing":
+                old[row.group.service, row.group.severity].append(row.old)
+            if row.page is None:
+                continue
+            match state(row.page, now_ms=now_ms, quiet_ms=quiet):
+                case "firing":
+                    firing.append((row, row.page))
+                case "resolved":
+                    ended = resolves_at(row.page, quiet)
+                    alerts.append(
+                        content.incident_alert(
+                            row.group, row.page, self.config.page, ended_ms=ended
+                        )
+                    )
+        alerts += self._firing(firing)
+        # They have no resolved form: another worker may still announce the same service and severity,
+        # so they end by not being sent again.
+        alerts += [
+            content.old_alert(
+                service, severity, episodes, self.config.page, max_age_ms=self.config.max_age_ms
+            )
+            for (service, severity), episodes in old.items()
+        ]
+        return alerts
+
+    def _firing(self, firing: list[tuple[GroupRow, Episode]]) -> list[Alert]:
+        if len(firing) > ALERT_LIMIT:
+            # Those that fire longest stay: what was pushed once is not taken back by newcomers.
+            firing.sort(key=lambda it: (_URGENCY.get(it[0].group.severity, 9), it[1].started_ms))
+        page = self.config.page
+        alerts = [
+            content.incident_alert(row.group, episode, page, ended_ms=None)
+            for row, episode in firing[:ALERT_LIMIT]
+        ]
+        rest: dict[str, list[Episode]] = defaultdict(list)
+        for row, episode in firing[ALERT_LIMIT:]:
+            rest[row.group.severity].append(episode)
+        alerts += [
+            content.more_alert(severity, len(episodes), episodes, page, limit=ALERT_LIMIT)
+            for severity, episodes in rest.items()
+        ]
+        return alerts
