@@ -37,7 +37,9 @@ def is_per_unit(policy_class: str) -> bool:
 MEMBER: Final = 0
 EVALUATOR: Final = 1  # a span that judges another one
 GUARDRAIL: Final = 2
-WRAPPER: Final = 3  # doubles another span of the same call (framework chain, HTTP wrapper, outer LLM span)
+WRAPPER: Final = (
+    3  # doubles another span of the same call (framework chain, HTTP wrapper, outer LLM span)
+)
 PLAIN: Final = 4  # carries no GenAI meaning and no score: tree structure only
 
 
@@ -328,7 +330,9 @@ class Incident(msgspec.Struct, frozen=True, tag_field="kind", tag="incident", kw
     neighbourhood: Neighbourhood
     span_ids: tuple[str, ...]  # at most 500
     evidence: tuple[SpanEvidence, ...]
-    others: dict[str, Any]  # {"count": n, "digest": sha256 of sorted (span_id, content hash) of all others}
+    others: dict[
+        str, Any
+    ]  # {"count": n, "digest": sha256 of sorted (span_id, content hash) of all others}
     summary: str
     caused_at_ms: int  # Kafka timestamp of the input record that caused it (age of a page)
     opened_at_ms: int  # the log's date

@@ -14,6 +14,7 @@ from monitor.stack.process import (
 )
 from monitor.stack.prometheus import Prometheus
 from monitor.stack.webhook import Notification, NotifiedAlert, WebhookReceiver
+from monitor.stack.worker import Worker
 
 __all__ = [
     "MISSING_BINARY_EXIT_CODE",
@@ -26,6 +27,7 @@ __all__ = [
     "Prometheus",
     "StackError",
     "WebhookReceiver",
+    "Worker",
     "find_binary",
     "free_ports",
 ]

@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Self
 
+from monitor.errors import MissingProgram, MonitorError
+
 MISSING_BINARY_EXIT_CODE: Final = 3
 """What a command exits with when a program it needs is not on the machine."""
 
@@ -39,11 +41,11 @@ _TAIL_LINES: Final = 40
 """Of a log, in an error: a Java stack trace with its cause fits."""
 
 
-class StackError(RuntimeError):
+class StackError(MonitorError):
     """A service of the stack could not do what was asked; the message says which, and what to do."""
 
 
-class MissingBinaryError(StackError):
+class MissingBinaryError(StackError, MissingProgram):
     """A program that the stack runs is not on this machine."""
 
     exit_code: ClassVar[int] = MISSING_BINARY_EXIT_CODE
@@ -320,6 +322,19 @@ class Service(ABC):
     def _prepare(self) -> Sequence[str | Path]:
         """Writes what the server reads, and returns the command that starts it."""
 
+    def _environment(self) -> Mapping[str, str] | None:
+        """The server's whole environment; None hands on our own."""
+        return None
+
+    def _new_child(self) -> ChildProcess:
+        return ChildProcess(
+            self.name,
+            self._prepare(),
+            log_path=self.log_path,
+            cwd=self.data_dir,
+            env=self._environment(),
+        )
+
     @abstractmethod
     def _is_ready(self, child: ChildProcess) -> bool:
         """Whether it answers what it is asked."""
@@ -336,11 +351,8 @@ class Service(ABC):
         """Returns once the server answers."""
         if self.running:
             raise StackError(f"{self.name} is already running (pid {self.pid})")
-        self._child = ChildProcess(
-            self.name, self._prepare(), log_path=self.log_path, cwd=self.data_dir
-        )
-        self._child.start()
-        child = self._child
+        self._child = child = self._new_child()
+        child.start()
         child.wait_until(lambda: self._is_ready(child), timeout=self.start_timeout)
         return self
 

@@ -36,7 +36,9 @@ class ScorerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def per_unit(self) -> bool:
-        return self.policy_class != UNDECLARED and self.policy_class not in RELATIONAL_POLICY_CLASSES
+        return (
+            self.policy_class != UNDECLARED and self.policy_class not in RELATIONAL_POLICY_CLASSES
+        )
 
 
 class ThresholdOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,5 @@
+"""``python -m monitor`` is ``monitor``."""
+
+from monitor.cli.main import main
+
+main()

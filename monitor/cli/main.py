@@ -1,0 +1,78 @@
+"""``monitor``: one command line for the worker, files, topics and settings.
+
+Exit codes: 0 done; 1 done, but what was checked does not hold (a topic differs, the demo's story did not come
+out); 2 wrong use or settings; 3 a program is missing on this machine; 4 Kafka cannot be reached or refused;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from monitor.cli import configuration, demo, replay, schema, topics, worker
+from monitor.errors import InvalidSettings, MissingProgram, MonitorError, TopicMismatch
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_MISSING_PROGRAM: Final = 3
+EXIT_KAFKA: Final = 4
+EXIT_INTERRUPTED: Final = 130
+
+app = typer.Typer(
+    name="monitor",
+    help="Streaming drift and incident monitor for AI-agent traces. Settings are MONITOR_* variables: `monitor config`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("worker")(worker.worker)
+app.command("replay")(replay.replay)
+app.command("config")(configuration.config)
+app.command("schema")(schema.schema)
+app.command("demo")(demo.demo)
+app.add_typer(topics.app, name="topics")
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("agent-trace-monitor"))
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: our own errors become a line on stderr and an exit code, never a traceback."""
+    try:
+        app(standalone_mode=True)
+    except MonitorError as error:
+        Console(stderr=True).print(
+            f"monitor: {error}", style="bold red", markup=False, highlight=False
+        )
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def exit_code(error: MonitorError) -> int:
+    """The documented exit code of an error."""
+    match error:
+        case InvalidSettings():
+            return EXIT_USAGE
+        case MissingProgram():
+            return EXIT_MISSING_PROGRAM
+        case TopicMismatch():
+            return EXIT_FAILED
+        case topics.KafkaUnreachable():
+            return EXIT_KAFKA
+        case _:
+            return EXIT_USAGE

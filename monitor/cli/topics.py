@@ -1,0 +1,174 @@
+"""``monitor topics``: the monitor's own topics on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Final, TypeVar
+
+import typer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from aiokafka.structs import ConsumerRecord, TopicPartition
+
+from monitor.codec import encode_json
+from monitor.errors import MonitorError, TopicMismatch
+from monitor.settings import Settings
+from monitor.stream import clients
+from monitor.stream.reset import reset_fragments_partition, reset_input_partition
+from monitor.stream.topics import check as check_topics
+from monitor.stream.topics import create as create_topics
+from monitor.stream.topics import largest_input, specs
+
+T = TypeVar("T")
+
+app = typer.Typer(help="The monitor's own topics: make, check, dump, cure.", no_args_is_help=True)
+
+TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
+DUMP_BATCH: Final = 2_000  # records a poll; bounds memory, not meaning
+
+
+class KafkaUnreachable(MonitorError):
+    """No broker answers, or it refuses us; the message names the brokers."""
+
+
+@app.command("create")
+def create() -> None:
+    """Make every topic that is missing, with the settings it needs. What is there is left alone."""
+
+    async def run(settings: Settings, admin: AIOKafkaAdminClient) -> None:
+        biggest = await largest_input(admin, [item.topic for item in settings.inputs])
+        report = await create_topics(admin, specs(settings, largest_input=biggest))
+        for name in report.made:
+            typer.echo(f"created {name}")
+        for name in report.there:
+            typer.echo(f"exists  {name}")
+
+    _with_admin(run)
+
+
+@app.command("check")
+def check(
+    json: Annotated[bool, typer.Option("--json", help="A JSON array of what differs.")] = False,
+) -> None:
+    """Compare the cluster's topics with what the monitor needs; also for topics that others made. Exit 1 if they differ."""
+
+    async def run(settings: Settings, admin: AIOKafkaAdminClient) -> list[str]:
+        biggest = await largest_input(admin, [item.topic for item in settings.inputs])
+        return await check_topics(admin, specs(settings, largest_input=biggest))
+
+    faults = _with_admin(run)
+    if json:
+        sys.stdout.buffer.write(encode_json(faults) + b"\n")
+    elif not faults:
+        typer.echo("all topics are as needed")
+    if faults:
+        raise TopicMismatch("\n".join(faults))
+
+
+@app.command("reset-partition")
+def reset_partition(
+    partition: Annotated[
+        int, typer.Argument(min=0, help="Partition of the fragments topic, or of --input.")
+    ],
+    input_topic: Annotated[
+        str | None, typer.Option("--input", help="An input topic instead.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="With --input: earliest, latest or a time with its zone."),
+    ] = None,
+) -> None:
+    """Give up the state of a refused partition and go on; the loss is written into the log and pages."""
+    settings = Settings.load()
+    if (input_topic is None) != (to is None):
+        raise typer.BadParameter("--input and --to go together")
+    if input_topic is not None and to is not None:
+        typer.echo(_run(reset_input_partition(settings, input_topic, partition, to), settings))
+    else:
+        typer.echo(_run(reset_fragments_partition(settings, partition), settings))
+
+
+@app.command("dump")
+def dump(
+    topic: Annotated[str, typer.Argument(help="Any topic, e.g. monitor.fragments.")],
+) -> None:
+    """Write a topic's committed records, up to its end now, as JSON lines: input of `monitor replay`."""
+    settings = Settings.load()
+
+    async def run() -> None:
+        async for record in committed_records(settings, topic):
+            sys.stdout.buffer.write(encode_json(_captured(record)) + b"\n")
+
+    _run(run(), settings)
+
+
+async def committed_records(
+    settings: Settings, topic: str
+) -> AsyncIterator[ConsumerRecord[bytes, bytes]]:
+    """Every committed record of a topic up to its end as of now, partition by partition."""
+    async with clients.reader(settings) as consumer:
+        partitions = await _partitions(settings, topic)
+        for number in range(partitions):
+            place = TopicPartition(topic, number)
+            consumer.assign([place])
+            await consumer.seek_to_beginning(place)
+            end = (await consumer.end_offsets([place]))[place]
+            while await consumer.position(place) < end:
+                found = await consumer.getmany(place, timeout_ms=200, max_records=DUMP_BATCH)
+                for record in found.get(place, ()):
+                    if record.offset < end:
+                        yield record
+
+
+async def _partitions(settings: Settings, topic: str) -> int:
+    from monitor.stream.topics import partition_counts
+
+    async with clients.admin(settings) as admin:
+        counts = await partition_counts(admin, [topic])
+    if topic not in counts:
+        raise TopicMismatch(
+            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; `monitor topics check` lists ours"
+        )
+    return counts[topic]
+
+
+def _captured(record: ConsumerRecord[bytes, bytes]) -> dict[str, object]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": TIMESTAMP_TYPES.get(record.timestamp_type, "CreateTime"),
+        "key_b64": _b64(record.key),
+        "value_b64": _b64(record.value),
+    }
+
+
+def _b64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _with_admin(act: Callable[[Settings, AIOKafkaAdminClient], Awaitable[T]]) -> T:
+    settings = Settings.load()
+
+    async def run() -> T:
+        async with clients.admin(settings) as admin:
+            return await act(settings, admin)
+
+    return _run(run(), settings)
+
+
+def _run(work: Awaitable[T], settings: Settings) -> T:
+    async def bounded() -> T:
+        return await work
+
+    try:
+        return asyncio.run(bounded())
+    except KafkaError as error:
+        raise KafkaUnreachable(
+            f"Kafka at {', '.join(settings.bootstrap_servers)}: {error!r}; check MONITOR_BOOTSTRAP_SERVERS and "
+            "MONITOR_SECURITY_PROTOCOL (`monitor config`)"
+        ) from error

@@ -1,0 +1,1 @@
+"""``monitor demo``: the founding text's three observations as live traffic on a real broker."""

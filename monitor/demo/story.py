@@ -1,0 +1,275 @@
+"""The three observations, fed live; each claim is checked against what really came out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from aiokafka import AIOKafkaProducer
+
+from monitor.codec import encode_json
+from monitor.demo import naive
+from monitor.demo.services import INPUT_TOPIC
+from monitor.demo.traffic import (
+    CREW_SERVICE,
+    REFERENCE,
+    SHELL_SERVICE,
+    SHIFTED,
+    UPGRADED,
+    Trace,
+    Traffic,
+    Version,
+    interleaved,
+)
+from monitor.demo.watch import StoryTimeout, Watch
+from monitor.drift.report import DriftReport, MixReport
+
+T = TypeVar("T")
+
+BEAT_SECONDS: Final = 0.25
+TRACES_A_BEAT: Final = 15
+REFERENCE_SECONDS: Final = (
+    12  # at least 10 windows of 1 s, so that the reference's own scatter is known
+)
+PHASE_SECONDS: Final = 18  # at most, for what should come out of the traffic of a version
+PAGE_SECONDS: Final = 10
+
+BEHAVIOUR_ROLES: Final = ("planner", "retrieval", "tool_call", "completion")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``holds``: whether the monitor's real output shows it; ``seen``: that output in a few words."""
+
+    text: str
+    holds: bool
+    seen: str
+
+
+@dataclass
+class Chapter:
+    title: str
+    naive: str
+    claims: list[Claim] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.claims) and all(claim.holds for claim in self.claims)
+
+
+class Story:
+    """Feeds a topic and watches the outputs. ``say`` is told what goes on."""
+
+    def __init__(
+        self, producer: AIOKafkaProducer, watch: Watch, say: Callable[[str], None]
+    ) -> None:
+        self._producer = producer
+        self._watch = watch
+        self._say = say
+        self._traffic = Traffic()
+        self._scores: dict[str, list[float]] = {}
+
+    async def run(self) -> list[Chapter]:
+        """All chapters, in the order in which they are told."""
+        self._say(
+            f"reference traffic: {REFERENCE_SECONDS} s of {REFERENCE.name}; meanwhile observations 1 and 3"
+        )
+        reference = asyncio.create_task(self._feed(REFERENCE, REFERENCE_SECONDS))
+        first, third = await asyncio.gather(self.buried_span(), self.broken_identity())
+        await reference
+        return [first, await self.composition(), await self.behaviour(), third]
+
+    async def buried_span(self) -> Chapter:
+        """Observation 1."""
+        trace = self._traffic.buried_shell_call()
+        worst = max(trace.spans, key=lambda span: float(span["scores"][0]["value"]))
+        chapter = Chapter("1. One bad call among 40 good ones", naive.trace_mean(trace.scores))
+        sent = time.monotonic()
+        await self._send([trace])
+        alert = await self._watch.page(SHELL_SERVICE, PAGE_SECONDS)
+        seconds = time.monotonic() - sent
+        notes = alert["annotations"]
+        chapter.claims.append(
+            Claim(
+                "paged through Alertmanager",
+                alert["labels"]["severity"] == "critical"
+                and notes.get("trace_id") == trace.trace_id,
+                f"{alert['labels']['alertname']} after {seconds:.1f} s",
+            )
+        )
+        chapter.claims.append(
+            Claim(
+                "argmax is the shell call",
+                notes.get("argmax_span_id") == worst["span_id"],
+                f"span {notes.get('argmax_span_id')}, role {notes.get('argmax_role')}, score {notes.get('score')}",
+            )
+        )
+        verdict = await self._watch.until(
+            lambda: self._watch.verdicts.get(trace.trace_id),
+            "verdict of the buried span",
+            PHASE_SECONDS,
+        )
+        reduction = verdict.reductions[0]
+        chapter.claims.append(
+            Claim(
+                "a structured reduction, no mean",
+                reduction.scalar is None
+                and reduction.span_count == len(trace.spans)
+                and reduction.max_score == 0.91,
+                f"max {reduction.max_score} of {reduction.span_count} spans, scalar {reduction.scalar}",
+            )
+        )
+        return chapter
+
+    async def composition(self) -> Chapter:
+        """Observation 2, first half: three times the planner spans, the same behaviour."""
+        self._say(
+            f"planner upgrade: {UPGRADED.name} takes three times the steps and behaves the same"
+        )
+        mix = await self._feed_until(UPGRADED, lambda: self._shifted(UPGRADED))
+        chapter = Chapter(
+            "2a. A planner that triples its steps",
+            naive.pooled_drift(self._scores[REFERENCE.name], self._scores[UPGRADED.name]),
+        )
+        chapter.claims.append(
+            Claim("composition: shifted", mix is not None, mix.gate if mix else "not seen")
+        )
+        reports = [self._watch.drift.get((UPGRADED.name, role)) for role in BEHAVIOUR_ROLES]
+        decisions = {report.role: report.decision for report in reports if report}
+        chapter.claims.append(
+            Claim(
+                "behaviour: no drift in any role",
+                len(decisions) == len(BEHAVIOUR_ROLES) and "drift" not in decisions.values(),
+                ", ".join(f"{role} {decision}" for role, decision in decisions.items())
+                or "no report",
+            )
+        )
+        if mix is not None:
+            chapter.claims.append(_incident_rate_unchanged(mix))
+        return chapter
+
+    async def behaviour(self) -> Chapter:
+        """Observation 2, second half: what a true shift in one role looks like."""
+        self._say(f"behaviour shift: {SHIFTED.name} has the old length and riskier tool calls")
+        found = await self._feed_until(SHIFTED, lambda: self._drifted(SHIFTED, "tool_call"))
+        chapter = Chapter(
+            "2b. A true shift in one role",
+            naive.pooled_drift(self._scores[REFERENCE.name], self._scores[SHIFTED.name]),
+        )
+        seen = (
+            f"D={found.d:.2f}, log E={found.log_e:.1f}"
+            if found and found.d and found.log_e
+            else "not seen"
+        )
+        chapter.claims.append(Claim("tool_call: drift", found is not None, seen))
+        others = {
+            role: report.decision
+            for role in BEHAVIOUR_ROLES
+            if role != "tool_call" and (report := self._watch.drift.get((SHIFTED.name, role)))
+        }
+        chapter.claims.append(
+            Claim(
+                "no drift in the other roles",
+                "drift" not in others.values(),
+                ", ".join(f"{role} {decision}" for role, decision in others.items()),
+            )
+        )
+        return chapter
+
+    async def broken_identity(self) -> Chapter:
+        """Observation 3."""
+        trace = self._traffic.reused_span_ids()
+        chapter = Chapter(
+            "3. Two sub-agents reuse span ids", naive.last_write_parent(trace.spans, f"{3:016x}")
+        )
+        await self._send([trace])
+        alert = await self._watch.page(CREW_SERVICE, PAGE_SECONDS)
+        score = alert["annotations"].get("score", "")
+        chapter.claims.append(
+            Claim(
+                "the page is sent all the same",
+                score.startswith("0.84"),
+                f"{alert['labels']['alertname']}, score {score}",
+            )
+        )
+        verdict = await self._watch.until(
+            lambda: self._watch.verdicts.get(trace.trace_id),
+            "verdict of the broken trace",
+            PHASE_SECONDS,
+        )
+        faults = {fault.kind: fault.count for fault in verdict.forensics.faults}
+        chapter.claims.append(
+            Claim(
+                "forensics rejected, with the reason",
+                verdict.forensics.status == "rejected" and "duplicate_conflicting" in faults,
+                f"{verdict.forensics.status}: "
+                + ", ".join(f"{kind} x{count}" for kind, count in faults.items()),
+            )
+        )
+        incidents = self._watch.incidents[trace.trace_id]
+        chapter.claims.append(
+            Claim(
+                "no causal chain is drawn",
+                bool(incidents)
+                and all(
+                    i.neighbourhood.status == "refused"
+                    for i in incidents
+                    if i.forensics.status == "rejected"
+                ),
+                ", ".join(sorted({i.neighbourhood.status for i in incidents})),
+            )
+        )
+        return chapter
+
+    async def _feed(self, version: Version, seconds: float) -> None:
+        for _ in range(int(seconds / BEAT_SECONDS)):
+            await self._beat(version)
+
+    async def _feed_until(self, version: Version, look: Callable[[], T | None]) -> T | None:
+        """Feed until ``look()`` finds something or the phase is over."""
+
+        async def feed() -> None:
+            while True:
+                await self._beat(version)
+
+        feeding = asyncio.create_task(feed())
+        try:
+            return await self._watch.until(look, version.name, PHASE_SECONDS)
+        except StoryTimeout:
+            return None
+        finally:
+            feeding.cancel()
+            with suppress(asyncio.CancelledError):
+                await feeding
+
+    async def _beat(self, version: Version) -> None:
+        traces = [self._traffic.ordinary(version) for _ in range(TRACES_A_BEAT)]
+        self._scores.setdefault(version.name, []).extend(
+            score for trace in traces for score in trace.scores
+        )
+        await asyncio.gather(self._send(traces), asyncio.sleep(BEAT_SECONDS))
+
+    async def _send(self, traces: list[Trace]) -> None:
+        futures = [
+            await self._producer.send(INPUT_TOPIC, encode_json(span))
+            for span in interleaved(traces)
+        ]
+        await asyncio.gather(*futures)
+
+    def _shifted(self, version: Version) -> MixReport | None:
+        """The mix decision, once each role has said something of this version too."""
+        mix = self._watch.mix.get(version.name)
+        heard = all((version.name, role) in self._watch.drift for role in BEHAVIOUR_ROLES)
+        return mix if mix is not None and mix.gate == "shifted" and heard else None
+
+    def _drifted(self, version: Version, role: str) -> DriftReport | None:
+        report = self._watch.drift.get((version.name, role))
+        return report if report is not None and report.decision == "drift" else None
+
+
+def _incident_rate_unchanged(mix: MixReport) -> Claim:
+    raise NotImplementedError

@@ -1,0 +1,195 @@
+"""Lines of files through intake, fold and drift, in one process and without a broker.
+
+What differs from the live path is only where time comes from (monitor.replay.clock) and that gaps are filled
+with ticks until the state is empty, as the worker does on a quiet partition; the end of the input is such a gap.
+The partition is 0 and a record's offset is its line, counted from 1 over all files; offset 0 is the settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from monitor.codec import encode_fold_record
+from monitor.drift.engine import DriftEngine, DriftSettings
+from monitor.drift.messages import ScoreDelta, encode_message
+from monitor.drift.report import DriftReport, MixReport
+from monitor.errors import MonitorError
+from monitor.intake import Batch, Intake, IntakeConfig
+from monitor.intake.decode import ENCODINGS, Encoding
+from monitor.model import DeadLetter, GateRecord, Incident, SettingsRecord, Tick, Verdict
+from monitor.replay.lines import CapturedMessage, Line, UnreadableFile, decode_value, raw_lines
+from monitor.trace.config import FoldSettings
+from monitor.trace.fold import FOLD_VERSION, PartitionFold
+
+Record = Verdict | Incident | DeadLetter | DriftReport | MixReport
+
+# Virtual time moves at most 5 s a record (trace.fold); steps of that size lose none of it, and a timer runs at
+# its own deadline whatever the step.
+TICK_MS: Final = 5_000
+# Ticks that empty any state: the longest times that settings allow are days; beyond this the fold is at fault.
+_MAX_CLOSING_TICKS: Final = 1_000_000
+
+
+class Summary(msgspec.Struct, tag_field="kind", tag="summary"):
+    """Counts of a run, the last record of its output."""
+
+    lines: int = 0
+    spans: int = 0
+    verdicts: int = 0
+    incidents: int = 0  # records; an incident and its revisions count each
+    dead_letters: int = 0
+    drift: int = 0
+    mix: int = 0
+
+
+class _FileRecord(msgspec.Struct, frozen=True):
+    """A line in the shape that intake reads."""
+
+    offset: int
+    timestamp: int
+    value: bytes
+
+
+class Replay:
+    """One run over one stream of lines. ``feed`` each line with its time, then ``finish``."""
+
+    def __init__(self, intake: IntakeConfig, fold: FoldSettings, drift: DriftSettings) -> None:
+        self.summary = Summary()
+        self._intake = Intake(intake)
+        self._fold = PartitionFold(0)
+        self._fold_settings = fold
+        self._windows: MutableMapping[bytes, bytes] = {}
+        self._totals: MutableMapping[bytes, bytes] = {}
+        self._drift = DriftEngine(drift, self._windows, self._totals)
+        self._deltas = 0
+        self._line = 0
+        self._now_ms: int | None = None
+
+    def feed(self, line: Line, now_ms: int) -> Iterator[Record]:
+        """Decode one line at ``now_ms`` and yield what it, and the time before it, brought about."""
+        if self._now_ms is None:
+            self._apply_settings(now_ms)
+        else:
+            yield from self._pass_time(now_ms)
+        self._now_ms = now_ms
+        self._line = line.number
+        self.summary.lines += 1
+        batch = Batch()
+        if line.encoding in ENCODINGS:
+            encoding: Encoding = line.encoding  # type: ignore[assignment]  # a str that is one of them
+            self._intake.decode(
+                encoding, line.topic, 0, (_FileRecord(line.number, now_ms, line.value),), batch
+            )
+        else:
+            known = ", ".join(sorted(ENCODINGS))
+            raise UnreadableFile(
+                f"line {line.number}: encoding {line.encoding!r} is not read; known: {known}"
+            )
+        fragments = list(
+            batch.fragments()
+        )  # first: a span too large for a fragment becomes a dead letter here
+        for _, fragment in fragments:
+            self.summary.spans += len(fragment.spans)
+            self._fold.apply(line.number, now_ms, encode_fold_record(fragment))
+        for orphan in batch.orphans:
+            self._fold.apply(line.number, now_ms, encode_fold_record(orphan))
+        for letter in batch.dead_letters:
+            yield self._counted(msgspec.structs.replace(letter, value=None))
+        yield from self._drain()
+
+    def finish(self) -> Iterator[Record]:
+        """Let time pass until nothing is open, kept or unflushed."""
+        if self._now_ms is None:
+            return
+        for _ in range(_MAX_CLOSING_TICKS):
+            if self._fold.empty:
+                return
+            yield from self._tick(self._now_ms + TICK_MS)
+        raise MonitorError(
+            f"the state is not empty after {_MAX_CLOSING_TICKS} ticks of {TICK_MS} ms; this is a fault of the fold, "
+            "please report it with the file"
+        )
+
+    def _pass_time(self, until_ms: int) -> Iterator[Record]:
+        assert self._now_ms is not None
+        while self._now_ms + TICK_MS < until_ms and not self._fold.empty:
+            yield from self._tick(self._now_ms + TICK_MS)
+
+    def _tick(self, now_ms: int) -> Iterator[Record]:
+        self._now_ms = now_ms
+        self._fold.apply(self._line, now_ms, encode_fold_record(Tick()))
+        yield from self._drain()
+
+    def _apply_settings(self, now_ms: int) -> None:
+        content = self._fold_settings.canonical()
+        record = SettingsRecord(FOLD_VERSION, (0, 0), hashlib.sha256(content).hexdigest(), content)
+        self._fold.apply(0, now_ms, encode_fold_record(record))
+
+    def _drain(self) -> Iterator[Record]:
+        for record in self._fold.drain().records:
+            if isinstance(record, ScoreDelta):
+                yield from self._drift_reports(record)
+            else:
+                yield self._counted(record)
+
+    def _drift_reports(self, delta: ScoreDelta) -> Iterator[Record]:
+        offset, self._deltas = self._deltas, self._deltas + 1
+        plan = self._drift.plan(encode_message(delta), offset)
+        self._drift.commit(plan)
+        for report in plan.outputs:
+            yield self._counted(report)
+        for gate in plan.gates:
+            record = GateRecord(gate.service, gate.scorer, gate.state, 0, offset)
+            self._fold.apply(self._line, self._now_ms, encode_fold_record(record))
+
+    def _counted(self, record: Record) -> Record:
+        field = _COUNTED_AS[type(record)]
+        setattr(self.summary, field, getattr(self.summary, field) + 1)
+        return record
+
+
+_COUNTED_AS: Final[dict[type[Record], str]] = {
+    Verdict: "verdicts",
+    Incident: "incidents",
+    DeadLetter: "dead_letters",
+    DriftReport: "drift",
+    MixReport: "mix",
+}
+
+
+def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLetter | ScoreDelta]:
+    """The offline fold of a dump of the fragments topic: what the worker published, record for record.
+
+    No ticks are added and nothing is closed at the end. Partitions are folded apart, in order of first record.
+    Raises UnreadableFile where a line is not a captured message or offsets of a partition do not rise.
+    """
+    decoder = msgspec.json.Decoder(CapturedMessage)
+    folds: dict[int, tuple[PartitionFold, int]] = {}
+    for path, raw, _ in raw_lines(paths):
+        try:
+            message = decoder.decode(raw)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise UnreadableFile(
+                f"{path}: not a captured message ({error}); `monitor topics dump` writes them"
+            ) from error
+        fold, last = folds.get(message.partition) or (PartitionFold(message.partition), -1)
+        if message.offset <= last:
+            raise UnreadableFile(
+                f"{path}: offset {message.offset} of partition {message.partition} comes after {last}; "
+                "give the files in the order of the log"
+            )
+        folds[message.partition] = (fold, message.offset)
+        appended = message.timestamp if message.timestamp_type == "LogAppendTime" else None
+        fold.apply(message.offset, appended, decode_value(path, message))
+        yield from fold.drain().records
+
+
+def counts(records: Iterable[object]) -> Counter[str]:
+    """How many records of each type; for reports and tests."""
+    return Counter(type(record).__name__ for record in records)
