@@ -33,7 +33,7 @@ _JVM_FLAGS: Final = (
     "-Djava.awt.headless=true",
 )
 
-_SINGLE_NODE: Final[Mapping[str, str]] = {
+SINGLE_NODE: Final[Mapping[str, str]] = {
     # One node can hold one replica. Each of these defaults to 3 (or 2), and without them the first
     # transaction, group or share group waits for ever.
     "default.replication.factor": "1",
@@ -51,9 +51,10 @@ _SINGLE_NODE: Final[Mapping[str, str]] = {
     # A misspelt topic is an error, as on a well-kept cluster.
     "auto.create.topics.enable": "false",
     # How often the coordinator looks for transactions past their timeout (default 10 s): until it has
-    # aborted a dead worker's, every read_committed reader stands still. As deploy/compose.yaml has it.
+    # aborted a dead worker's, every read_committed reader stands still.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
+"""Broker properties of a cluster of one; deploy/compose.yaml has the same, and a test compares them."""
 
 
 class KafkaBroker(Service):
@@ -87,7 +88,7 @@ class KafkaBroker(Service):
                 f"broker properties {', '.join(clash)} are set by KafkaBroker itself and cannot be "
                 "overridden: it could not find its own broker; use data_dir and port"
             )
-        self._properties = {**_SINGLE_NODE, **self._overrides, **owned}
+        self._properties = {**SINGLE_NODE, **self._overrides, **owned}
 
     @property
     def bootstrap(self) -> str:
