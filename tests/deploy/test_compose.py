@@ -192,5 +192,6 @@ def test_grafana_finds_its_datasource_and_dashboards(compose: dict[str, Any], de
     [provider] = yaml.safe_load((provisioning / "dashboards" / "dashboards.yaml").read_text())[
         "providers"
     ]
-    mounted = [volume.split(":")[1] for volume in compose["services"]["grafana"]["volumes"]]
-    assert provider["options"]["path"] in mounted
+    mounts = dict(volume.split(":")[1::-1] for volume in compose["services"]["grafana"]["volumes"])
+    dashboards = deploy / mounts[provider["options"]["path"]]
+    assert list(dashboards.glob("*.json"))
