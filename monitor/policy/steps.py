@@ -1,0 +1,205 @@
+"""Find a policy's steps in a trace: tagged spans in causal order, tied by argument flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from monitor.model import Span
+from monitor.policy.flow import (
+    NO_TOKENS,
+    arguments_known,
+    arguments_of,
+    result_known,
+    results_of,
+)
+from monitor.policy.ladder import Ladder, Track
+from monitor.policy.rules import UNTAGGED, Finding, Policy, Step
+from monitor.policy.scene import LISTED_SPANS, Scene, lowered
+
+PROVIDERS: Final = 8  # spans kept a token: the same value comes out of many results of a long trace
+BY_TIME: Final = "the parts of the trace are in order only by time"
+
+
+class _Chain(msgspec.Struct):
+    """One way through the steps: their spans, the sink last. ``by_flow``: a value was seen to flow."""
+
+    spans: list[Span]
+    by_flow: bool
+    source: str = ""  # name of the step whose result the value came out of
+    doubt: str = ""  # why it is no proof
+
+
+def match_steps(policy: Policy, scene: Scene) -> Finding | None:
+    """The finding that a policy of steps makes in a trace, or None.
+
+    Proven: within one part of the trace in order, by flow where the policy requires it; or across parts by
+    flow straight into the sink. Otherwise, where content was not captured or only times tell the order, it is
+    undecidable.
+    """
+    found: list[_Chain] = []
+    for part in scene.parts:
+        found += _chains(policy.steps, part, scene, across=False)
+    if len(scene.parts) > 1 and not any(chain.by_flow for chain in found):
+        found += _chains(policy.steps, scene.by_time(), scene, across=True)
+    if scene.cut:
+        for chain in found:
+            if not chain.by_flow and not chain.doubt:
+                chain.doubt = "spans of the trace are missing (cut)"
+    proven = [chain for chain in found if not chain.doubt]
+    chains = proven or found
+    return _finding(policy, chains, scene) if chains else None
+
+
+def _finding(policy: Policy, chains: list[_Chain], scene: Scene) -> Finding:
+    first = chains[0]
+    sink = first.spans[-1]
+    if first.source:
+        why = (
+            f"a value out of step {first.source!r}, span {first.spans[0].span_id}, is an argument of step "
+            f"{policy.steps[-1].name!r}, span {sink.span_id}"
+        )
+    else:
+        why = f"steps {', '.join(step.name for step in policy.steps)} in order, up to span {sink.span_id}"
+    if first.doubt:
+        why += f"; undecidable: {first.doubt}"
+    listed: dict[str, None] = {}
+    last = sink
+    for chain in chains:
+        more = listed | dict.fromkeys(span.span_id for span in chain.spans)
+        if len(more) > LISTED_SPANS:
+            break
+        listed, last = more, chain.spans[-1]
+    return Finding(
+        policy.name,
+        policy.policy_class,
+        lowered(policy.severity) if first.doubt else policy.severity,
+        scene.in_order(listed, last.span_id),
+        sink.span_id,
+        by_flow=first.by_flow,
+        undecidable=bool(first.doubt),
+        why=why,
+    )
+
+
+def _chains(steps: Sequence[Step], track: Track, scene: Scene, *, across: bool) -> list[_Chain]:
+    """One chain a sink at most, in the order of the sinks."""
+    ladder = Ladder(steps, track)
+    if not ladder.soonest:
+        return []
+    last = steps[-1]
+    if not last.flow_from:
+        found = (_in_order(ladder, sink, across=across) for sink in ladder.fitting[-1])
+    else:
+        flow = _Flow(steps, ladder, scene, across=across)
+        found = (flow.seen(sink) or flow.in_doubt(sink) for sink in ladder.fitting[-1])
+    return [chain for chain in found if chain is not None]
+
+
+def _in_order(ladder: Ladder, sink: Span, *, across: bool) -> _Chain | None:
+    """A chain before ``sink`` by tags, scores and order."""
+    if ladder.complete >= ladder.track.entered[sink.span_id]:
+        return None
+    return _Chain([*ladder.soonest, sink], by_flow=False, doubt=BY_TIME if across else "")
+
+
+class _Flow:
+    """What flows into the sinks of one ladder."""
+
+    def __init__(
+        self, steps: Sequence[Step], ladder: Ladder, scene: Scene, *, across: bool
+    ) -> None:
+        self.steps = steps
+        self.ladder = ladder
+        self.scene = scene
+        self.across = across
+        self.sink = steps[-1]
+        self.sources = [n for n, step in enumerate(steps) if step.name in self.sink.flow_from]
+        request = scene.request or NO_TOKENS
+        self.wanted = (
+            frozenset().union(*(arguments_of(span) for span in ladder.fitting[-1])) - request
+        )
+        # token -> (number of the step, span whose result holds it), in the order of the track
+        self.providers: dict[int, list[tuple[int, Span]]] = {}
+        self.blind_from: int | None = (
+            None  # when a chain from a result that is not known whole is complete
+        )
+        for number in self.sources:
+            self._take(number)
+        self.first_seen: dict[int, int] | None = None
+
+    def _take(self, number: int) -> None:
+        done = self.ladder.done[number]
+        for span in self.ladder.fitting[number]:
+            when = done.get(span.span_id)
+            if when is None:
+                continue
+            if not result_known(span) and (self.blind_from is None or when < self.blind_from):
+                self.blind_from = when
+            for token in results_of(span) & self.wanted:
+                known = self.providers.setdefault(token, [])
+                if len(known) < PROVIDERS:
+                    known.append((number, span))
+
+    def seen(self, sink: Span) -> _Chain | None:
+        """The chain by which a value that the user did not name came into the arguments of ``sink``."""
+        track, done = self.ladder.track, self.ladder.done
+        entered = track.entered[sink.span_id]
+        usable = [
+            (number, track.entered[span.span_id], span.span_id, span)
+            for value in arguments_of(sink) & self.providers.keys()
+            for number, span in self.providers[value]
+            if track.left[span.span_id] < entered
+            and done[number][span.span_id] < entered
+            and not _overlap(span, sink)
+        ]
+        if not usable:
+            return None
+        number, _, _, span = min(usable, key=lambda provider: provider[:3])
+        doubt = ""
+        if self.scene.request is None:
+            doubt = "the user's request was not captured, and may have named the value"
+        elif self.across and len(self.steps) > 2:
+            doubt = BY_TIME
+        return _Chain(
+            [*self.ladder.chain(span, number), sink],
+            by_flow=not doubt,
+            source=self.steps[number].name,
+            doubt=doubt,
+        )
+
+    def in_doubt(self, sink: Span) -> _Chain | None:
+        """A chain in order, where flow into ``sink`` was not seen and cannot be ruled out."""
+        tags = () if sink.detail is None else sink.detail.tags
+        if not tags and UNTAGGED in self.sink.tags:
+            return None  # neither what it does is known nor what it was given: that says nothing
+        chain = _in_order(self.ladder, sink, across=self.across)
+        if chain is None:
+            return None
+        entered = self.ladder.track.entered[sink.span_id]
+        if not arguments_known(sink) or (self.blind_from is not None and self.blind_from < entered):
+            chain.doubt = "arguments or results were not captured whole"
+        elif self.sink.unexplained and self._unexplained(sink, entered):
+            chain.doubt = "a value in the arguments comes out of nothing that was captured"
+        else:
+            return None
+        return chain
+
+    def _unexplained(self, sink: Span, entered: int) -> bool:
+        if self.scene.request is None:
+            return False
+        if self.first_seen is None:
+            self.first_seen = {}
+            for span in self.ladder.track.spans:
+                left = self.ladder.track.left[span.span_id]
+                for token in results_of(span) & self.wanted:
+                    self.first_seen[token] = min(left, self.first_seen.get(token, left))
+        values = arguments_of(sink) & self.wanted
+        return any(self.first_seen.get(value, entered) >= entered for value in values)
+
+
+def _overlap(span: Span, sink: Span) -> bool:
+    """Whether the clock that both share says that the sink was called before the result was there."""
+    return span.service == sink.service and 0 < sink.start_unix_nano < span.end_unix_nano
