@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -17,7 +17,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from monitor.drift.settings import DriftSettings
 from monitor.errors import InvalidSettings
+from monitor.intake.config import TOKEN_KEY_BYTES, IntakeConfig
 from monitor.settings import environment, files, security
 from monitor.settings.environment import PREFIX
 from monitor.settings.sections import (
@@ -38,6 +40,8 @@ _RETENTION_MARGIN: Final = timedelta(
     hours=1
 )  # time to restart a fleet before the log forgets open traces
 _TOKEN_KEY_MIN: Final = 32  # characters: 128 bits even when they are hexadecimal digits
+_PUBLIC_KEY: Final = "no key was set: hashes of this replay are not secret"
+TABLE_FILES: Final = ("scorers", "thresholds", "policies", "conventions")
 MASK: Final = "***"
 SECRETS: Final = ("token_key", "sasl_password", "ssl_key_password")
 
@@ -77,6 +81,8 @@ class Settings(
         frozen=True,
         hide_input_in_errors=True,
     )
+
+    _tables: files.Tables = PrivateAttr(default_factory=files.Tables)
 
     def __init__(self, **values: Any) -> None:
         filled, faults = _with_secrets(values)
@@ -146,11 +152,27 @@ class Settings(
                 closed_bytes=self.closed_bytes,
             ),
             thresholds=self.threshold.by_role(),
-            threshold_overrides=files.thresholds(self.thresholds) if self.thresholds else (),
+            threshold_overrides=self._tables.overrides,
             scalar_threshold=self.scalar_threshold,
-            scorers=files.scorers(self.scorers) if self.scorers else {},
+            scorers=dict(self._tables.rules),
+            policies=self._tables.policies,
             redelivery=self.redelivery,
         )
+
+    def intake_config(self) -> IntakeConfig:
+        """What intake is told. Without a token key (replay of files only) the hashes are not secret."""
+        key = self.token_key.get_secret_value() if self.token_key is not None else _PUBLIC_KEY
+        return IntakeConfig(
+            token_key=key.encode(),
+            scorers=dict(self._tables.scales),
+            conventions=self._tables.rows,
+            tag_rules=self._tables.tag_rules,
+            tool_tags=dict(self._tables.tool_tags),
+            keep=self.keep,
+        )
+
+    def drift_settings(self) -> DriftSettings:
+        return DriftSettings(window_ms=milliseconds(self.drift_window))
 
     @property
     def start_is_explicit(self) -> bool:
@@ -202,24 +224,22 @@ class Settings(
                 f"MONITOR_IDLE: {show_duration(self.idle)} is longer than MONITOR_MAX_LIFETIME "
                 f"({show_duration(self.max_lifetime)}) and would never count"
             )
-        if self.token_key is not None and len(self.token_key.get_secret_value()) < _TOKEN_KEY_MIN:
-            yield (
-                f"MONITOR_TOKEN_KEY: {MASK} is too short; allowed: {_TOKEN_KEY_MIN} characters or more "
-                "(`openssl rand -hex 32`)"
-            )
+        if self.token_key is not None:
+            size = len(self.token_key.get_secret_value().encode())
+            if not _TOKEN_KEY_MIN <= size <= TOKEN_KEY_BYTES[1]:
+                yield (
+                    f"MONITOR_TOKEN_KEY: {MASK} has {size} bytes; allowed: {_TOKEN_KEY_MIN} to "
+                    f"{TOKEN_KEY_BYTES[1]} (`openssl rand -hex 32`)"
+                )
         yield from self._file_faults()
 
     def _file_faults(self) -> Iterator[str]:
         """Every named file is read once here, so that a typing error in one stops the start, not a fold."""
-        whole = True
-        for name, parse in (("scorers", files.scorers), ("thresholds", files.thresholds)):
-            path = getattr(self, name)
-            try:
-                if path is not None:
-                    parse(path)
-            except files.SettingsFileError as error:
-                whole = False
-                yield f"{PREFIX}{name.upper()}: {path}: {error}"
+        tables, wrong = files.read_tables({name: getattr(self, name) for name in TABLE_FILES})
+        self._tables = tables
+        whole = not wrong
+        for name, fault in wrong:
+            yield f"{PREFIX}{name.upper()}: {getattr(self, name)}: {fault}"
         for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"):
             path = getattr(self, name)
             if path is not None and not path.is_file():

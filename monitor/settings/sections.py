@@ -18,6 +18,7 @@ from monitor.settings.values import (
     Groups,
     Inputs,
     InputSpec,
+    Keep,
     Labels,
     Names,
     Size,
@@ -137,14 +138,14 @@ class IntakeSection(BaseModel):
 
     token_key: SecretStr | None = Field(
         None,
-        description="Key of the hashes that replace content (32 characters or more; the same for all workers, "
+        description="Key of the hashes that replace content (32 to 64 characters; the same for all workers, "
         "for the life of the fragments topic). A worker needs it; `openssl rand -hex 32` makes one.",
     )
     token_key_file: Path | None = Field(None, description="File that holds it.")
-    keep: Annotated[tuple[str, ...], NoDecode, BeforeValidator(parse_list)] = Field(
-        (),
-        description="Only spans that match one of these `service=name` or `attribute.name=value` items are "
-        "kept; `*` stands for any text. Unset: all.",
+    keep: Keep = Field(
+        {},
+        description="Only spans with one of the accepted values of every attribute named here are kept: "
+        "`attribute=value` items divided by commas (`service.name` too). Unset: all.",
     )
     conventions: Path | None = Field(
         None,

@@ -154,6 +154,34 @@ def parse_groups(value: object) -> object:
     return groups
 
 
+def parse_keep(value: object) -> object:
+    """``service.name=shop,service.name=help,env=prod`` -> accepted values by attribute."""
+    if not isinstance(value, str):
+        return value
+    keep: dict[str, set[str]] = {}
+    for item in value.split(","):
+        if not item.strip():
+            continue
+        attribute, equals, accepted = item.partition("=")
+        if not equals or not attribute.strip() or not accepted.strip():
+            raise ValueError(
+                "'attribute=value' items divided by commas, such as 'service.name=shop'"
+            )
+        keep.setdefault(attribute.strip(), set()).add(accepted.strip())
+    return {attribute: frozenset(values) for attribute, values in keep.items()}
+
+
+def show_keep(keep: dict[str, frozenset[str]]) -> str:
+    return ",".join(f"{name}={value}" for name, values in keep.items() for value in sorted(values))
+
+
+def show_groups(groups: dict[str, str]) -> str:
+    names = dict.fromkeys(groups.values())
+    return ",".join(
+        f"{name}={'|'.join(s for s, g in groups.items() if g == name)}" for name in names
+    )
+
+
 def parse_start(value: object) -> object:
     """``latest``, ``earliest``, or an ISO 8601 time with its offset from UTC."""
     if isinstance(value, datetime) or value in ("latest", "earliest"):
@@ -214,7 +242,16 @@ Labels = Annotated[
     dict[str, str], NoDecode, BeforeValidator(parse_labels, json_schema_input_type=str)
 ]
 Groups = Annotated[
-    dict[str, str], NoDecode, BeforeValidator(parse_groups, json_schema_input_type=str)
+    dict[str, str],
+    NoDecode,
+    BeforeValidator(parse_groups, json_schema_input_type=str),
+    PlainSerializer(show_groups, return_type=str),
+]
+Keep = Annotated[
+    dict[str, frozenset[str]],
+    NoDecode,
+    BeforeValidator(parse_keep, json_schema_input_type=str),
+    PlainSerializer(show_keep, return_type=str),
 ]
 Start = Annotated[
     Literal["latest", "earliest"] | datetime,
