@@ -1,0 +1,254 @@
+"""Judge a life's spans: pure, so that `monitor explain` can do it again from the log.
+
+The only module of the fold that calls identity, reduction, policies and neighbourhood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from monitor.drift.delta import TracePart, trace_part
+from monitor.model import (
+    MEMBER,
+    UNKNOWN,
+    Fault,
+    Forensics,
+    Neighbourhood,
+    Reduction,
+    Span,
+    SpanFault,
+    SpanScore,
+)
+from monitor.policy.match import match
+from monitor.policy.rules import Finding, Policy, Step
+from monitor.trace.identity import LISTED_IDS, IdentityReport, examine
+from monitor.trace.life import Content
+from monitor.trace.pages import (
+    Candidate,
+    fault_candidates,
+    score_candidate,
+    span_candidate,
+)
+from monitor.trace.reduce import reduce_scores
+from monitor.trace.rules import Rules, Severity, higher
+
+# Kinds of gap and fault that only the fold can know; the others are `monitor.trace.identity`'s.
+SCORE_WITHOUT_SPAN: Final = "score_without_span"
+JUDGE_ERROR: Final = "judge_error"
+
+JUDGE_ERROR_FORENSICS: Final = Forensics("rejected", (Fault(JUDGE_ERROR, (), 1),))
+
+
+class Judgement:
+    """What is true of a life as far as it has come.
+
+    spans       with the scores in force, re-deliveries collapsed, in order of arrival
+    members     those of them that count
+    gate        scorer -> gate used, for the verdict's service and the scorers of the reductions
+    service     the root's, else the first span's
+    """
+
+    __slots__ = (
+        "alone",
+        "cut",
+        "faults",
+        "findings",
+        "forensics",
+        "gate",
+        "members",
+        "model_version",
+        "reductions",
+        "report",
+        "root_seen",
+        "rules",
+        "service",
+        "spans",
+    )
+
+    def __init__(
+        self,
+        report: IdentityReport,
+        members: list[Span],
+        faults: Sequence[SpanFault],
+        alone: Sequence[SpanScore],
+        rules: Rules,
+        cut: bool,
+    ) -> None:
+        self.report = report
+        self.spans = report.spans
+        self.members = members
+        self.faults = faults
+        self.alone = alone
+        self.rules = rules
+        self.cut = cut
+        self.forensics = Forensics(report.status, report.faults)
+        self.root_seen = bool(report.roots)
+        self.service, self.model_version = _of_whom(report)
+        self.reductions: tuple[Reduction, ...] = ()
+        self.findings: tuple[Finding, ...] = ()
+        self.gate: dict[str, str] = {}
+
+    @property
+    def publishable(self) -> bool:
+        """Whether there is a verdict to publish: a GenAI or scored span, or one whose id was unusable."""
+        return bool(self.members or self.faults)
+
+    def part(self, incident: bool) -> TracePart | None:
+        """Contribution to the drift sums: none of a trace that was cut, rejected or has no members."""
+        if self.cut or not self.members or self.report.status == "rejected":
+            return None
+        return trace_part(
+            self.members,
+            verdict_service=self.service,
+            verdict_model_version=self.model_version,
+            threshold_of=self.rules.thresholds.value,
+            incident=incident,
+        )
+
+    def around(self, centre: str | None) -> Neighbourhood:
+        """Causal neighbourhood of a span; nothing is drawn where identity is rejected."""
+        if self.report.status == "rejected":
+            return Neighbourhood("refused", centre)
+        if centre is None or centre not in self.report.parents:
+            return Neighbourhood(
+                "partial", centre, gaps=("the span is not here: its neighbours are unknown",)
+            )
+        from monitor.trace.neighbourhood import neighbourhood
+
+        return neighbourhood(self.report, centre)
+
+    def due_alone(self) -> list[Candidate]:
+        """Scores still without their span that are at or over the threshold of the role they name."""
+        value = self.rules.thresholds.value
+        found = []
+        for score in self.alone:
+            threshold = value(score.service, score.score.scorer, score.role)
+            if score.score.value >= threshold:
+                found.append(score_candidate(score, threshold, self.rules))
+        return found
+
+    def argmax(self, reduction: Reduction | None = None) -> Candidate | None:
+        """The reduction's argmax as a candidate below every threshold; of all reductions without one."""
+        best: Candidate | None = None
+        for one in self.reductions if reduction is None else (reduction,):
+            if one.argmax_span_id is None or one.max_score is None:
+                continue
+            span = self.report.by_id[one.argmax_span_id]
+            candidate = span_candidate(
+                span, one.scorer, one.scorer_version, one.max_score, None, self.rules
+            )
+            if best is None or candidate.before(best):
+                best = candidate
+        return best
+
+    def worst(self) -> Candidate | None:
+        """Highest score of anything that came, whether its id can be trusted or not; first among those that
+        reached their threshold."""
+        thresholds = self.rules.thresholds
+        best: Candidate | None = None
+        found = [c for fault in self.faults for c in fault_candidates(fault, self.rules)]
+        for span in self.members:
+            for score in span.scores:
+                threshold = thresholds.value(span.service, score.scorer, span.role)
+                reached = threshold if score.value >= threshold else None
+                found.append(
+                    span_candidate(
+                        span, score.scorer, score.version, score.value, reached, self.rules
+                    )
+                )
+        for candidate in found:
+            low = candidate.threshold is None
+            if best is None:
+                best = candidate
+            elif low == (best.threshold is None):
+                best = candidate if candidate.before(best) else best
+            elif not low:
+                best = candidate
+        return best
+
+    def strongest_unordered(self) -> tuple[Policy, Severity] | None:
+        """Of a rejected trace no order can be known: the gravest policy whose steps are all here in any order.
+
+        Breaking an id must never be cheaper than being caught.
+        """
+        best: tuple[Policy, Severity] | None = None
+        for policy in self.rules.settings.policies:
+            if policy.steps and all(
+                any(_fits(step, span) for span in self.members) for step in policy.steps
+            ):
+                severity: Severity = policy.severity
+                if best is None or higher(best[1], severity) != best[1]:
+                    best = (policy, severity)
+        return best
+
+
+def judge(
+    content: Content,
+    alone: Sequence[SpanScore],
+    rules: Rules,
+    gates: Mapping[tuple[str, str], str],
+    *,
+    cut: bool,
+    residue: Sequence[Span] = (),
+) -> Judgement:
+    """Identity, reductions and composition of what came of one life.
+
+    alone    scores whose span never came: a gap that is listed
+    gates    (service, scorer) -> cardinality gate to use
+    cut      the life ended early or goes on where another was cut
+    residue  what is left of that other life: composition may reach back to it by argument flow
+    """
+    settings = rules.settings
+    spans = content.joined()
+    report = examine(spans, content.faults, redelivery=settings.redelivery)
+    if alone:
+        _list_gap(report, alone)
+    members = [span for span in report.spans if span.kind == MEMBER]
+    judged = Judgement(report, members, content.faults, alone, rules, cut)
+    if members:
+        judged.reductions = reduce_scores(report.spans, report, settings, gates, judged.service)
+        service = judged.service
+        judged.gate = {
+            r.scorer: gates.get((service, r.scorer), "unknown") for r in judged.reductions
+        }
+        if settings.policies:
+            whole = report
+            if residue:
+                here = report.parents
+                earlier = [span for span in residue if span.span_id not in here]
+                whole = examine([*earlier, *spans], content.faults, redelivery=settings.redelivery)
+            judged.findings = match(whole, settings.policies, rules.thresholds, cut=cut)
+    return judged
+
+
+def _list_gap(report: IdentityReport, alone: Sequence[SpanScore]) -> None:
+    ids = sorted({score.span_id for score in alone})
+    report.faults += (Fault(SCORE_WITHOUT_SPAN, tuple(ids[:LISTED_IDS]), len(ids)),)
+    if report.status == "complete":
+        report.status = "incomplete"
+
+
+def _of_whom(report: IdentityReport) -> tuple[str, str]:
+    """(service, model version): the root's, else the first span's; of the version the first that is known."""
+    spans = report.spans
+    if not spans:
+        return UNKNOWN, UNKNOWN
+    first = spans[0]
+    if report.roots and first.parent_span_id is not None:
+        first = next(span for span in spans if span.parent_span_id is None)
+    if first.model_version != UNKNOWN:
+        return first.service, first.model_version
+    return first.service, next(
+        (s.model_version for s in spans if s.model_version != UNKNOWN), UNKNOWN
+    )
+
+
+def _fits(step: Step, span: Span) -> bool:
+    tags = () if span.detail is None else span.detail.tags
+    return (
+        (not step.tags or any(tag in step.tags for tag in tags))
+        and not any(tag in step.not_tags for tag in tags)
+        and (not step.roles or span.role in step.roles)
+        and (step.min_score <= 0.0 or (span.safety_score or 0.0) >= step.min_score)
+    )

@@ -1,0 +1,304 @@
+"""One life of a trace: what came of it, from its first fragment until its memory is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, cast
+
+import msgspec
+
+from monitor.codec import decode_fold_record
+from monitor.drift.delta import TracePart
+from monitor.model import MEMBER, PLAIN, Fragment, Score, Span, SpanFault, SpanScore
+from monitor.trace.pages import Page, Pages
+from monitor.trace.rules import Rules
+
+ClosedBy = Literal["root_complete", "idle", "max_lifetime", "max_spans", "pressure"]
+CUTTING: Final = frozenset({"max_lifetime", "max_spans", "pressure"})  # these end a life early
+
+OPEN: Final = -1  # number of a life that has not closed
+
+
+class Content:
+    """The decoded items of a life in arrival order."""
+
+    __slots__ = ("_parents", "by_id", "faults", "root_ended", "scores", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.by_id: dict[str, Span] = {}  # the last copy of a repeated id
+        self.scores: list[
+            tuple[int, SpanScore]
+        ] = []  # with the number of spans that were here before it
+        self.faults: list[SpanFault] = []
+        self.root_ended = False
+        self._parents: set[str | None] = set()
+
+    def add(self, fragment: Fragment) -> None:
+        spans = fragment.spans
+        if spans:
+            self.spans += spans
+            by_id = self.by_id
+            parents = []
+            for span in spans:
+                by_id[span.span_id] = span
+                parents.append(span.parent_span_id)
+            self._parents.update(parents)
+            if not self.root_ended and None in self._parents:
+                self.root_ended = any(
+                    s.parent_span_id is None and (s.end_unix_nano or not s.start_unix_nano)
+                    for s in spans
+                )
+        if fragment.scores:
+            before = len(self.spans)
+            self.scores += [(before, score) for score in fragment.scores]
+        if fragment.faults:
+            self.faults += fragment.faults
+
+    def complete(self) -> bool:
+        """Root ended and no unresolved parent. What was resolved once is not looked at again."""
+        if not self.root_ended:
+            return False
+        by_id = self.by_id
+        parents = {p for p in self._parents if p is not None and p not in by_id}
+        self._parents = cast("set[str | None]", parents)
+        return not parents
+
+    def joined(self) -> list[Span]:
+        """The spans with the scores in force: the last that a scorer version gave, one a scorer version.
+
+        A span that meant nothing until it was scored is a member from then on.
+        """
+        spans = self.spans
+        if not self.scores and not any(len(span.scores) > 1 for span in spans):
+            return spans
+        apart: dict[str, list[tuple[int, Score]]] = {}
+        for before, late in self.scores:
+            apart.setdefault(late.span_id, []).append((before, late.score))
+        return [
+            _in_force(span, place, apart.get(span.span_id, ())) for place, span in enumerate(spans)
+        ]
+
+    @classmethod
+    def of(cls, fragments: Iterable[bytes]) -> Content:
+        """Raises UndecodableRecord; never does for fragments that the fold took in."""
+        content = cls()
+        for raw in fragments:
+            content.add(cast("Fragment", decode_fold_record(raw)))
+        return content
+
+
+def _in_force(span: Span, place: int, apart: Sequence[tuple[int, Score]]) -> Span:
+    """The span with one score a scorer version: the last given. ``apart``: those that came on their own,
+    each with the number of spans before it; ``place``: how many came before the span."""
+    if not apart and len(span.scores) <= 1:
+        return span
+    scores = {(s.scorer, s.version): s for before, s in apart if before <= place}
+    own: dict[tuple[str, str], Score] = {}
+    for score in span.scores:
+        # Of several that one scorer version gave at once nothing says which is meant: the highest.
+        known = own.get((score.scorer, score.version))
+        if known is None or score.value > known.value:
+            own[score.scorer, score.version] = score
+    scores.update(own)
+    scores.update({(s.scorer, s.version): s for before, s in apart if before > place})
+    kind = MEMBER if apart and span.kind == PLAIN else span.kind
+    return msgspec.structs.replace(span, scores=tuple(scores.values()), kind=kind)
+
+
+class Life:
+    """(trace_id, offset of its first fragment): an id that is used again later is another life.
+
+    While it is open ``content`` holds the decoded items; once closed only the raw fragments stay, and
+    ``content`` is decoded again when something late needs it, until the next flush.
+    """
+
+    __slots__ = (
+        "birth",
+        "birth_vt",
+        "bytes",
+        "closed_at_ms",
+        "closed_by",
+        "content",
+        "continues",
+        "count",
+        "cut",
+        "deadline",
+        "dirty",
+        "fragments",
+        "gates",
+        "last_offset",
+        "last_vt",
+        "nth",
+        "number",
+        "pages",
+        "part",
+        "quiet_by",
+        "residue",
+        "revision",
+        "rules",
+        "scheduled",
+        "stored",
+        "trace_id",
+        "waiting",
+        "window",
+    )
+
+    def __init__(self, trace_id: str, birth: int, nth: int, rules: Rules, now: int) -> None:
+        self.trace_id = trace_id
+        self.birth = birth
+        self.nth = nth  # of all births of its partition: in a log the same order as by offset, without ties
+        self.rules = rules
+        self.birth_vt = now
+        self.last_vt = now
+        self.last_offset = birth
+        self.fragments: list[tuple[int, bytes]] = []
+        self.bytes = 0  # of encoded items, and of the residue taken over
+        self.count = 0  # spans and faults kept, every copy
+        self.content: Content | None = Content()
+        self.waiting: dict[str, list[SpanScore]] = {}  # scores whose span is not here
+        self.pages: Pages = {}
+        self.continues: int | None = None
+        self.residue: tuple[Span, ...] = ()
+        self.cut = False
+        self.quiet_by: ClosedBy = "idle"
+        self.scheduled = 0  # deadline of its earliest closing timer
+        # Once closed:
+        self.number = OPEN
+        self.closed_by: ClosedBy = "idle"
+        self.closed_at_ms = 0
+        self.deadline = 0  # when it leaves memory
+        self.window = 0
+        self.revision = 0  # of the last verdict published
+        self.part: TracePart | None = None
+        self.gates: dict[tuple[str, str], str] = {}  # (service, scorer) -> gate in force at closing
+        self.dirty = False
+        self.stored = 0  # fragments that lie in the closed log
+
+    @property
+    def open(self) -> bool:
+        return self.number == OPEN
+
+    def closing(self) -> tuple[int, ClosedBy]:
+        """(deadline of virtual time, what closes it then) if nothing more comes.
+
+        The grace, like idleness, counts from the last arrival: a straggler that comes in time starts it anew.
+        """
+        rules = self.rules
+        quiet = self.last_vt + rules.idle_ms
+        by: ClosedBy = "idle"
+        if self.quiet_by == "root_complete":
+            graced = self.last_vt + rules.root_grace_ms
+            if graced <= quiet:
+                quiet, by = graced, "root_complete"
+        oldest = self.birth_vt + rules.max_lifetime_ms
+        return (quiet, by) if quiet <= oldest else (oldest, "max_lifetime")
+
+    def load(self) -> Content:
+        """The decoded items, read from the raw fragments if need be."""
+        if self.content is None:
+            self.content = Content.of(raw for _, raw in self.fragments)
+        return self.content
+
+    def offsets(self, limit: int = 500) -> tuple[int, ...]:
+        """Offsets of the fragments, each once, the first ``limit`` of them."""
+        seen: dict[int, None] = {}
+        for offset, _ in self.fragments:
+            seen[offset] = None
+            if len(seen) == limit:
+                break
+        return tuple(seen)
+
+    def alone(self) -> list[SpanScore]:
+        """Scores whose span is not here, in order of arrival by span."""
+        return [score for scores in self.waiting.values() for score in scores]
+
+    def state(self) -> LifeState:
+        return LifeState(
+            trace_id=self.trace_id,
+            birth=self.birth,
+            nth=self.nth,
+            settings=self.rules.sha256,
+            birth_vt=self.birth_vt,
+            last_vt=self.last_vt,
+            last_offset=self.last_offset,
+            bytes=self.bytes,
+            count=self.count,
+            waiting=tuple(self.alone()),
+            pages=tuple(self.pages.values()),
+            continues=self.continues,
+            residue=self.residue,
+            cut=self.cut,
+            number=self.number,
+            closed_by=self.closed_by,
+            closed_at_ms=self.closed_at_ms,
+            deadline=self.deadline,
+            window=self.window,
+            revision=self.revision,
+            part=self.part,
+            gates=tuple((*key, state) for key, state in self.gates.items()),
+            fragments=len(self.fragments),
+            dirty=self.dirty,
+        )
+
+    @classmethod
+    def from_state(
+        cls, state: LifeState, rules: Rules, fragments: list[tuple[int, bytes]], stored: int
+    ) -> Life:
+        life = cls(state.trace_id, state.birth, state.nth, rules, state.birth_vt)
+        life.last_vt = state.last_vt
+        life.last_offset = state.last_offset
+        life.fragments = fragments
+        life.bytes = state.bytes
+        life.count = state.count
+        for score in state.waiting:
+            life.waiting.setdefault(score.span_id, []).append(score)
+        life.pages = {(page.reason, page.name): page for page in state.pages}
+        life.continues = state.continues
+        life.residue = state.residue
+        life.cut = state.cut
+        life.number = state.number
+        life.closed_by = state.closed_by
+        life.closed_at_ms = state.closed_at_ms
+        life.deadline = state.deadline
+        life.window = state.window
+        life.revision = state.revision
+        life.part = state.part
+        life.gates = {(service, scorer): gate for service, scorer, gate in state.gates}
+        life.dirty = state.dirty
+        life.stored = stored
+        life.content = None
+        if life.open:
+            if life.load().complete():
+                life.quiet_by = "root_complete"
+            life.scheduled = life.closing()[0]
+        return life
+
+
+class LifeState(msgspec.Struct, frozen=True, array_like=True):
+    """All of a life but its fragments, storable: what a snapshot and the closed log hold."""
+
+    trace_id: str
+    birth: int
+    nth: int
+    settings: str
+    birth_vt: int
+    last_vt: int
+    last_offset: int
+    bytes: int
+    count: int
+    waiting: tuple[SpanScore, ...]
+    pages: tuple[Page, ...]
+    continues: int | None
+    residue: tuple[Span, ...]
+    cut: bool
+    number: int
+    closed_by: ClosedBy
+    closed_at_ms: int
+    deadline: int
+    window: int
+    revision: int
+    part: TracePart | None
+    gates: tuple[tuple[str, str, str], ...]
+    fragments: int
+    dirty: bool

@@ -1,0 +1,190 @@
+"""What a life has to page for, and what was already said of it.
+
+A page is one incident: (life, reason, scorer or policy). What is due stays due: the highest score ever
+given decides, severity never falls, and nothing that came later takes a page back. A revision is owed only when what
+fired, its severity or the forensics changed since the last one, and once at closing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, Literal
+
+import msgspec
+
+from monitor.model import Forensics, Span, SpanEvidence, SpanFault, SpanScore
+from monitor.policy.rules import Finding
+from monitor.trace.rules import Rules, Severity, higher
+
+Reason = Literal["threshold", "scalar", "policy", "identity", "fault"]
+REASON_ORDER: Final[dict[str, int]] = {
+    "threshold": 0,
+    "scalar": 1,
+    "policy": 2,
+    "identity": 3,
+    "fault": 4,
+}
+
+
+class Candidate(msgspec.Struct, frozen=True, array_like=True):
+    """A scored thing that may be an incident's argmax. ``threshold`` None: it was below every threshold."""
+
+    scorer: str
+    version: str
+    score: float
+    threshold: float | None
+    start: int  # start_unix_nano: of equal scores the earlier span is the argmax
+    severity: Severity
+    evidence: SpanEvidence
+
+    def before(self, other: Candidate) -> bool:
+        """Whether this one is the argmax of the two: score, then start, then span_id, then content."""
+        if self.score != other.score:
+            return self.score > other.score
+        return self._tie() < other._tie()
+
+    def _tie(self) -> tuple[int, str, str, str, str]:
+        seen = self.evidence
+        return (self.start, seen.span_id or "", seen.content_hash, self.scorer, self.version)
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What the last revision of an incident said, as far as a change of it is worth another one."""
+
+    argmax: str | None
+    score: float | None
+    severity: Severity
+    forensics: Forensics
+    proof: tuple[str, ...]  # spans of a policy's match
+
+
+class Page(msgspec.Struct, array_like=True):
+    reason: Reason
+    name: str  # scorer or policy; "" where there is neither
+    service: str  # of the span that proved it at the first revision: part of the alert group, never changed
+    severity: Severity
+    opened_at_ms: int
+    causing_offset: int
+    best: Candidate | None = None
+    policy_class: str | None = None
+    finding: Finding | None = None
+    revision: int = 0
+    told: Told | None = None
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return (REASON_ORDER[self.reason], self.name)
+
+    def offer(self, candidate: Candidate, offset: int) -> bool:
+        """Take the candidate in. True if what fired or how grave it is has changed."""
+        severity = higher(self.severity, candidate.severity)
+        graver = severity != self.severity
+        self.severity = severity
+        if self.best is None or candidate.before(self.best):
+            self.best = candidate
+            self.causing_offset = offset
+            return True
+        return graver
+
+    def telling(self, forensics: Forensics) -> Told:
+        best = self.best
+        return Told(
+            None if best is None else best.evidence.span_id,
+            None if best is None else best.score,
+            self.severity,
+            forensics,
+            () if self.finding is None else self.finding.span_ids,
+        )
+
+
+Pages = dict[tuple[str, str], Page]
+
+
+def incident_id(trace_id: str, life: int, name: str, reason: str) -> str:
+    """The same while pending, at close and in every revision."""
+    return hashlib.sha256(msgspec.json.encode((trace_id, life, name, reason))).hexdigest()[:32]
+
+
+def span_candidate(
+    span: Span, scorer: str, version: str, value: float, threshold: float | None, rules: Rules
+) -> Candidate:
+    return Candidate(
+        scorer,
+        version,
+        value,
+        threshold,
+        span.start_unix_nano,
+        rules.severity(scorer, span.role),
+        span_evidence(span, value),
+    )
+
+
+def score_candidate(score: SpanScore, threshold: float | None, rules: Rules) -> Candidate:
+    """Of a score whose span is not here: all that is known is what the score itself says."""
+    own = score.score
+    return Candidate(
+        own.scorer,
+        own.version,
+        own.value,
+        threshold,
+        0,
+        rules.severity(own.scorer, score.role),
+        SpanEvidence(
+            score.span_id,
+            None,
+            score.role,
+            score.service,
+            "",
+            "unknown",
+            own.value,
+            "",
+            score.source,
+        ),
+    )
+
+
+def fault_candidates(fault: SpanFault, rules: Rules) -> list[Candidate]:
+    """Every score of a span without a usable id; ``threshold`` is None where it lies below."""
+    found = []
+    for score in fault.scores:
+        threshold = rules.thresholds.value(fault.service, score.scorer, fault.role)
+        reached = score.value >= threshold
+        found.append(
+            Candidate(
+                score.scorer,
+                score.version,
+                score.value,
+                threshold if reached else None,
+                0,
+                rules.severity(score.scorer, fault.role) if reached else "warning",
+                SpanEvidence(
+                    None,
+                    None,
+                    fault.role,
+                    fault.service,
+                    fault.name,
+                    fault.model_version,
+                    score.value,
+                    "",
+                    fault.source,
+                ),
+            )
+        )
+    return found
+
+
+def span_evidence(span: Span, score: float | None) -> SpanEvidence:
+    detail = span.detail
+    return SpanEvidence(
+        span.span_id,
+        span.parent_span_id,
+        span.role,
+        span.service,
+        span.name,
+        span.model_version,
+        score,
+        span.content_hash.hex(),
+        span.source,
+        None if detail is None else detail.tool_name,
+        () if detail is None else detail.tags,
+    )

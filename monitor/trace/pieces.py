@@ -1,0 +1,57 @@
+"""The size of what a fragment holds, and a fragment taken apart item by item.
+
+Sizes count encoded items without the fragment round them, so that a fragment cut in two weighs the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from monitor.codec import encode_fold_record
+from monitor.model import Fragment
+
+
+class _RawFragment(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    trace_id: str
+    spans: tuple[msgspec.Raw, ...] = ()
+    scores: tuple[msgspec.Raw, ...] = ()
+    faults: tuple[msgspec.Raw, ...] = ()
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_RawFragment)
+
+
+def items_size(raw: bytes, fragment: Fragment) -> int:
+    """Encoded bytes of the fragment's items: all of it less the msgpack headers round them."""
+    trace_id = len(fragment.trace_id)
+    return (
+        len(raw)
+        - 2  # array of five, tag
+        - trace_id
+        - (1 if trace_id < 32 else 2)
+        - _array_header(len(fragment.spans))
+        - _array_header(len(fragment.scores))
+        - _array_header(len(fragment.faults))
+    )
+
+
+def _array_header(n: int) -> int:
+    return 1 if n < 16 else 3 if n < 65536 else 5
+
+
+def pieces(raw: bytes, fragment: Fragment) -> Iterator[tuple[bytes, Fragment, int]]:
+    """(value, fragment, size) of each item alone, in order: spans, scores, faults."""
+    sizes = _DECODER.decode(raw)
+    trace_id = fragment.trace_id
+    for span, encoded in zip(fragment.spans, sizes.spans, strict=True):
+        piece = Fragment(trace_id, (span,))
+        yield encode_fold_record(piece), piece, len(bytes(encoded))
+    for score, encoded in zip(fragment.scores, sizes.scores, strict=True):
+        piece = Fragment(trace_id, (), (score,))
+        yield encode_fold_record(piece), piece, len(bytes(encoded))
+    for fault, encoded in zip(fragment.faults, sizes.faults, strict=True):
+        piece = Fragment(trace_id, (), (), (fault,))
+        yield encode_fold_record(piece), piece, len(bytes(encoded))

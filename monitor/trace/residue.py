@@ -1,0 +1,74 @@
+"""What stays of a life that was cut, for the life that goes on under its trace id.
+
+Only composition reads it, and only by argument flow: tagged steps, elevated spans, the flow tokens of what may be
+a sink or an untrusted read, and what the user asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from monitor.model import Span, SpanDetail
+from monitor.trace.life import Life
+
+# A composed attack has a handful of steps; 64 spans and 64 kB hold those of a very long run, and 100 such
+# residues fit into the least budget that makes sense (a quarter of 32 MB).
+SPAN_LIMIT: Final = 64
+BYTES_LIMIT: Final = 64_000
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class Residue(msgspec.Struct, frozen=True, array_like=True):
+    trace_id: str
+    life: int
+    nth: int
+    spans: tuple[Span, ...]
+    bytes: int
+    deadline: int
+
+
+def residue_of(life: Life, deadline: int) -> Residue:
+    """Of the life's own spans and of the residue it took over: elevated ones first, then tagged ones, the
+    latest first; kept in order of arrival."""
+    thresholds = life.rules.thresholds
+    ranked = []
+    for place, span in enumerate((*life.residue, *life.load().joined())):
+        elevated = thresholds.elevated(span)
+        detail = span.detail
+        if elevated or (detail is not None and (detail.tags or detail.request_tokens)):
+            ranked.append((not elevated, not (detail is not None and detail.tags), -place, span))
+    ranked.sort(key=lambda entry: entry[:3])
+    kept: list[tuple[int, Span]] = []
+    size = 0
+    for _, untagged, place, span in ranked[:SPAN_LIMIT]:
+        span = _bare(span, untagged)
+        needed = len(_ENCODER.encode(span))
+        if size + needed > BYTES_LIMIT:
+            continue
+        size += needed
+        kept.append((-place, span))
+    kept.sort(key=lambda entry: entry[0])
+    return Residue(
+        life.trace_id, life.birth, life.nth, tuple(span for _, span in kept), size, deadline
+    )
+
+
+def _bare(span: Span, untagged: bool) -> Span:
+    """Without the tokens that no policy can follow: those of a span that is neither source nor sink."""
+    detail = span.detail
+    if detail is None or not untagged:
+        return span
+    return msgspec.structs.replace(
+        span,
+        detail=SpanDetail(
+            tool_name=detail.tool_name,
+            tool_call_id=detail.tool_call_id,
+            agent=detail.agent,
+            session_id=detail.session_id,
+            request_tokens=detail.request_tokens,
+            flags=detail.flags,
+        ),
+    )
