@@ -1,0 +1,69 @@
+"""What goes where: topic, partition and key of every record that leaves the batch loops."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiokafka import TopicPartition
+
+from monitor import codec
+from monitor.drift.messages import ScoreDelta, encode_message
+from monitor.model import DeadLetter, Incident, SettingsRecord, Verdict
+from monitor.settings import Settings
+from monitor.stream.placement import partition_of
+from monitor.stream.topics import TopicNames
+
+Routed = tuple[TopicPartition, bytes, bytes]  # place, key, value
+
+_AlertGroup = tuple[str, str, str | None, str]
+_GROUP_DECODER: Final = msgspec.json.Decoder(_AlertGroup)
+
+
+def alert_group(incident: Incident) -> _AlertGroup:
+    """(service, reason, policy, severity): one owner speaks for one alert."""
+    return (incident.service, incident.reason, incident.policy, incident.severity)
+
+
+def encode_alert_group(group: _AlertGroup) -> bytes:
+    """Key of the incidents topic: a JSON array, since a service's name may hold any character."""
+    return codec.encode_json(group)
+
+
+def decode_alert_group(key: bytes) -> _AlertGroup:
+    """Inverse of :func:`encode_alert_group`. Raises msgspec.DecodeError."""
+    group: _AlertGroup = _GROUP_DECODER.decode(key)
+    return group
+
+
+class Router:
+    """For the monitor's own output topics, all with the same number of partitions."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.names = TopicNames(settings.topic_prefix)
+        self._partitions = settings.partitions
+        self._keep_bytes = settings.deadletter_bytes == "keep"
+
+    def _to(self, topic: str, key: str, value: bytes) -> Routed:
+        return TopicPartition(topic, partition_of(key, self._partitions)), key.encode(), value
+
+    def route(
+        self, record: Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
+    ) -> Routed:
+        match record:
+            case Verdict():
+                return self._to(self.names.verdicts, record.trace_id, codec.encode_json(record))
+            case Incident():
+                key = encode_alert_group(alert_group(record)).decode()
+                return self._to(self.names.incidents, key, codec.encode_json(record))
+            case ScoreDelta():
+                key = record.key.decode()
+                return self._to(self.names.score_deltas, key, encode_message(record))
+            case DeadLetter():
+                source = record.source
+                key = f"{source.topic}/{source.partition}/{source.offset}/{source.index}"
+                if not self._keep_bytes and record.value is not None:
+                    record = msgspec.structs.replace(record, value=None)
+                return self._to(self.names.deadletters, key, codec.encode_json(record))
+            case SettingsRecord():
+                return self._to(self.names.settings, record.sha256, record.content)
