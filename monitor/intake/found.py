@@ -1,0 +1,116 @@
+"""What the attributes of one span say, by field of the conventions table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from monitor.intake.conventions import MANY, Field, Row, Unit
+
+_NOTHING: Final = 1_000_000  # rank of a field that no attribute gave
+
+
+class Place(NamedTuple):
+    field: Field
+    rank: int
+    units: dict[str, Unit]
+
+
+class Hit(NamedTuple):
+    """Where an attribute belongs; ``label`` is what ``*`` stands for, else the attribute's name."""
+
+    places: tuple[Place, ...]
+    label: str
+
+
+class Found:
+    __slots__ = ("best", "many", "raw_unit", "unit", "unit_rank")
+
+    def __init__(self) -> None:
+        self.best: dict[Field, tuple[int, Any]] = {}
+        self.many: dict[Field, list[tuple[str, Any]]] = {}
+        self.unit: Unit | None = None
+        self.unit_rank = _NOTHING
+        self.raw_unit: str | None = None  # what no convention maps
+
+    def add(self, value: Any, hit: Hit) -> None:
+        for field, rank, units in hit.places:
+            if field == "unit":
+                self._add_unit(value, rank, units)
+            elif field in MANY:
+                self.many.setdefault(field, []).append((hit.label, value))
+            else:
+                best = self.best.get(field)
+                if best is None or rank < best[0]:
+                    self.best[field] = (rank, value)
+
+    def _add_unit(self, value: Any, rank: int, units: dict[str, Unit]) -> None:
+        raw = value.strip('"') if isinstance(value, str) else "*"
+        unit = units.get(raw) or units.get("*")
+        if unit is None:
+            self.raw_unit = self.raw_unit or raw
+        elif rank < self.unit_rank:
+            self.unit, self.unit_rank = unit, rank
+
+    def get(self, field: Field) -> Any:
+        best = self.best.get(field)
+        return None if best is None else best[1]
+
+    def text(self, field: Field) -> str | None:
+        """The field as text, without the quotes of a JSON string; None if it is none, or empty."""
+        best = self.best.get(field)
+        if best is None or not isinstance(best[1], str):
+            return None
+        return best[1].strip('"') or None
+
+
+class Lookup:
+    """The conventions table compiled: attribute name -> Hit, cached, None for what nobody reads."""
+
+    def __init__(self, rows: tuple[Row, ...], cache: int) -> None:
+        places: dict[str, list[Place]] = {}
+        for rank, row in enumerate(rows):
+            places.setdefault(row.attribute, []).append(Place(row.field, rank, row.units))
+        self._exact: dict[str, Hit | None] = {
+            name: Hit(tuple(at), name)
+            for name, at in places.items()
+            if "*" not in name and "#" not in name
+        }
+        self._patterns = [
+            (_pattern(name), tuple(at)) for name, at in places.items() if name not in self._exact
+        ]
+        self._cache_size = cache + len(self._exact)
+        self.known: dict[str, Hit | None] = dict(self._exact)
+
+    def hit(self, key: str) -> Hit | None:
+        known = self.known
+        return known[key] if key in known else self._learn(key)
+
+    def find(self, attributes: Iterable[tuple[str, Any]]) -> Found:
+        found = Found()
+        known = self.known
+        for key, value in attributes:
+            hit = known[key] if key in known else self._learn(key)
+            if hit is not None:
+                found.add(value, hit)
+        return found
+
+    def _learn(self, key: str) -> Hit | None:
+        hit = None
+        for pattern, places in self._patterns:
+            match = pattern.fullmatch(key)
+            if match:
+                hit = Hit(places, match.group(1) if pattern.groups else key)
+                break
+        if len(self.known) >= self._cache_size:
+            self.known.clear()  # in place: callers hold it
+            self.known.update(self._exact)
+        self.known[key] = hit
+        return hit
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(
+        re.escape(name).replace(r"\*", "(.+)").replace(r"\#", "[0-9]+").replace("#", "[0-9]+")
+    )

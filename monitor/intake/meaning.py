@@ -1,0 +1,305 @@
+"""What a span is: its role, kind and model version, and what composition needs of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+from monitor.intake.batch import Batch
+from monitor.intake.config import IntakeConfig
+from monitor.intake.content import request, request_of_parts
+from monitor.intake.conventions import DATASTORE, ROWS, TOOL_SPAN_NAME_PREFIXES, Field, Unit
+from monitor.intake.found import Found, Lookup
+from monitor.intake.tags import PRIVATE_READ, READ_TAGS, UNTRUSTED_READ, TagTable
+from monitor.intake.tokens import Content, Tokenizer
+from monitor.model import (
+    ALIAS_MODEL,
+    EVALUATOR,
+    GUARDRAIL,
+    MEMBER,
+    OVERFLOW,
+    PLAIN,
+    TRUNCATED,
+    UNKNOWN,
+    WRAPPER,
+    Link,
+    SpanDetail,
+)
+
+# What a retriever returns is the organisation's own and may have been written by a stranger.
+_RETRIEVER_TAGS: Final = (PRIVATE_READ, UNTRUSTED_READ)
+
+OWN_ROLES: Final[dict[str, Unit]] = {
+    "planner": "planner",
+    "retrieval": "retrieval",
+    "tool_call": "tool",
+    "completion": "llm",
+    "evaluator": "evaluator",
+    "guardrail": "guardrail",
+}
+_KINDS: Final[dict[Unit | None, int]] = {
+    "evaluator": EVALUATOR,
+    "guardrail": GUARDRAIL,
+    "wrapper": WRAPPER,
+    "plain": PLAIN,
+    "embedding": PLAIN,
+}
+_MEANS_TOOL: Final = frozenset(
+    {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call"}
+)
+_TOOL_IN_OUTPUT: Final = re.compile(
+    r'"tool_calls?"\s*:\s*[\[{]\s*["{]|"type"\s*:\s*"(?:tool_call|tool_use|tool-call|function_call)"'
+)
+# Fields that make a span a GenAI span; a session or some input alone does not.
+_GENAI: Final[frozenset[Field]] = frozenset(
+    {"genai", "model", "model_alias", "tool_name", "tool_call_id", "finish", "evaluation_name"}
+)
+
+
+class Meaning(NamedTuple):
+    role: str
+    kind: int
+    model_version: str
+    detail: SpanDetail | None
+
+
+class Interpreter:
+    """Built once from the settings. Its caches are bounded and change no result."""
+
+    def __init__(self, config: IntakeConfig) -> None:
+        bounds = config.bounds
+        self.bounds = bounds
+        self.lookup = Lookup((*config.conventions, *ROWS), bounds.cache)
+        self._tags = TagTable(config.tag_rules, config.tool_tags, bounds.cache)
+        self._tokenizer = Tokenizer(config.token_key, bounds)
+        self._raw_roles: set[str] = set()
+        self._labels: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    @staticmethod
+    def kind_of(found: Found) -> int:
+        """Kind by what the span says it is, before its scores are known."""
+        own = found.text("role")
+        return _KINDS.get(found.unit if own is None else OWN_ROLES.get(own), MEMBER)
+
+    def label(self, text: str, batch: Batch) -> str:
+        """A string that becomes a label (service, model version), one object for all that are equal."""
+        return self._labels.get(text) or self._bounded(self._labels, text, self.bounds.label, batch)
+
+    def name(self, text: str, batch: Batch) -> str:
+        """A span's name, likewise."""
+        return self._names.get(text) or self._bounded(self._names, text, self.bounds.name, batch)
+
+    def _bounded(self, known: dict[str, str], text: str, limit: int, batch: Batch) -> str:
+        if len(text) > limit:
+            batch.counts["clipped", "label" if known is self._labels else "name"] += 1
+            return text[:limit]
+        if len(known) >= self.bounds.cache:
+            known.clear()
+        known[text] = text
+        return text
+
+    def meaning(
+        self,
+        found: Found,
+        name: str,
+        batch: Batch,
+        *,
+        own_role: str | None = None,
+        own_model: str | None = None,
+        is_root: bool = False,
+        is_native: bool = False,
+        scored: bool = False,
+        links: tuple[Link, ...] = (),
+    ) -> Meaning:
+        """``own_*``: the native format's own fields, which win. A scored span is always looked at, so
+        it is never a wrapper or plain."""
+        own_role = own_role or found.text("role")
+        unit = found.unit
+        if own_role is not None:
+            unit = OWN_ROLES.get(own_role)
+            if unit is None and own_role != UNKNOWN:
+                self._count_unknown(own_role, batch)
+        elif unit is None and found.raw_unit is not None:
+            self._count_unknown(found.raw_unit, batch)
+
+        tool_name = found.text("tool_name")
+        if tool_name is None and unit == "tool":
+            tool_name = _tool_of(name)
+        tags = self._tags_of(tool_name, unit, found)
+        role = own_role if own_role in _ROLE_NAMES else self._role(unit, found, tags)
+        kind = self._kind(unit, found, is_native=is_native or own_role is not None, scored=scored)
+
+        model, flags = own_model, 0
+        if model is None and unit != "embedding":
+            model = found.text("model")
+            if model is None:
+                model = found.text("model_alias")
+                flags = ALIAS_MODEL if model is not None else 0
+        detail = self._detail(found, unit, batch, tool_name, tags, links, flags, is_root=is_root)
+        return Meaning(role, kind, UNKNOWN if model is None else self.label(model, batch), detail)
+
+    def _role(self, unit: Unit | None, found: Found, tags: tuple[str, ...]) -> str:
+        match unit:
+            case "llm":
+                return "planner" if _asks_for_tool(found) else "completion"
+            case "planner":
+                return "planner"
+            case "retrieval" | "embedding":
+                return "retrieval"
+            case "tool":
+                only_reads = bool(tags) and READ_TAGS.issuperset(tags)
+                return (
+                    "retrieval"
+                    if only_reads or found.text("tool_type") == DATASTORE
+                    else "tool_call"
+                )
+            case _:
+                return UNKNOWN
+
+    @staticmethod
+    def _kind(unit: Unit | None, found: Found, *, is_native: bool, scored: bool) -> int:
+        kind = _KINDS.get(unit, MEMBER)
+        if (
+            unit is None
+            and not is_native
+            and found.raw_unit is None
+            and _GENAI.isdisjoint(found.best)
+        ):
+            kind = PLAIN
+        if scored and kind in (WRAPPER, PLAIN):
+            return MEMBER
+        return kind
+
+    def _tags_of(self, tool_name: str | None, unit: Unit | None, found: Found) -> tuple[str, ...]:
+        tags = () if tool_name is None else self._tags.tags(tool_name)
+        if not tags and unit == "retrieval":
+            tags = _RETRIEVER_TAGS
+        own = found.get("tags")
+        if own is not None:
+            given = own if isinstance(own, list | tuple) else str(own).split(",")
+            label = self.bounds.label
+            extra = {tag.strip()[:label] for tag in given if isinstance(tag, str) and tag.strip()}
+            tags = tuple(sorted(extra.union(tags)))[: self.bounds.tags]
+        return tags
+
+    def _detail(
+        self,
+        found: Found,
+        unit: Unit | None,
+        batch: Batch,
+        tool_name: str | None,
+        tags: tuple[str, ...],
+        links: tuple[Link, ...],
+        flags: int,
+        *,
+        is_root: bool,
+    ) -> SpanDetail | None:
+        best = found.best
+        if not best and not found.many and not tags and not links and tool_name is None:
+            return None
+        call_id, agent, session = (
+            found.text("tool_call_id"),
+            found.text("agent"),
+            found.text("session"),
+        )
+        arguments = result = asked = None
+        if found.many or not _CONTENT.isdisjoint(best):
+            arguments, result, asked = self._content(found, unit, is_root=is_root)
+            captured = [content for content in (arguments, result, asked) if content is not None]
+            for content in captured:
+                flags |= content.flags
+            if captured:
+                counts = batch.counts
+                counts["content", "captured"] += 1
+                if flags & TRUNCATED:
+                    counts["content", "truncated"] += 1
+                if flags & OVERFLOW:
+                    counts["content", "overflow"] += 1
+        elif (
+            not flags
+            and not tags
+            and not links
+            and tool_name is call_id is agent is session is None
+        ):
+            return None
+        limit = self.bounds.name
+        return SpanDetail(
+            tool_name if tool_name is None else tool_name[:limit],
+            call_id if call_id is None else call_id[:limit],
+            agent if agent is None else agent[:limit],
+            session if session is None else session[:limit],
+            tags,
+            links,
+            None if arguments is None else arguments.tokens,
+            None if result is None else result.tokens,
+            None if asked is None else asked.tokens,
+            flags,
+        )
+
+    def _content(
+        self, found: Found, unit: Unit | None, *, is_root: bool
+    ) -> tuple[Content | None, Content | None, Content | None]:
+        given, gave = found.get("input"), found.get("output")
+        arguments, result = found.get("arguments"), found.get("result")
+        parts = found.many.get("result_part")
+        if unit in ("tool", "retrieval"):
+            arguments = given if arguments is None else arguments
+            result = gave if result is None and not parts else result
+        results = [] if result is None else [result]
+        if parts:
+            results.extend(value for _, value in parts)
+        return (
+            None if arguments is None else self._tokenizer.content((arguments,)),
+            self._tokenizer.content(results) if results else None,
+            self._request(found, unit, given, is_root=is_root),
+        )
+
+    def _request(
+        self, found: Found, unit: Unit | None, given: Any, *, is_root: bool
+    ) -> Content | None:
+        speaks_to_user = unit == "planner" or is_root
+        if unit in ("tool", "retrieval", "embedding", "evaluator", "guardrail"):
+            return None
+        if not speaks_to_user and unit != "llm":
+            return None
+        flattened = found.many.get("input_part")
+        if flattened:
+            asked = request_of_parts(self._tokenizer, flattened)
+            if asked is not None:
+                return asked
+        if given is None:
+            return None
+        return request(self._tokenizer, given, plain=speaks_to_user, limit=self.bounds.content)
+
+    def _count_unknown(self, raw: str, batch: Batch) -> None:
+        raw = raw[: self.bounds.label]
+        if raw not in self._raw_roles:
+            if len(self._raw_roles) >= self.bounds.unknown_roles:
+                raw = "other"
+            else:
+                self._raw_roles.add(raw)
+        batch.counts["unknown_role", raw] += 1
+
+
+_ROLE_NAMES: Final = frozenset({"planner", "retrieval", "tool_call", "completion", UNKNOWN})
+_CONTENT: Final[frozenset[Field]] = frozenset({"arguments", "result", "input", "output"})
+
+
+def _asks_for_tool(found: Found) -> bool:
+    if "tool_request" in found.many:
+        return True
+    finish = found.get("finish")
+    if finish is not None:
+        reasons = finish if isinstance(finish, list | tuple) else [finish]
+        if any(isinstance(reason, str) and reason.lower() in _MEANS_TOOL for reason in reasons):
+            return True
+    output = found.get("output")
+    return isinstance(output, str) and _TOOL_IN_OUTPUT.search(output) is not None
+
+
+def _tool_of(span_name: str) -> str | None:
+    for prefix in TOOL_SPAN_NAME_PREFIXES:
+        if span_name.startswith(prefix):
+            return span_name[len(prefix) :] or None
+    return span_name or None

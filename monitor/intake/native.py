@@ -1,0 +1,304 @@
+"""The monitor's own JSON, one span a record: the fast path of everything.
+
+A record that the typed decoder takes costs a few microseconds; only one that it refuses is read again,
+loosely, to find out why and to save what can be saved (`repair`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from monitor.intake import reasons, refuse
+from monitor.intake.batch import Batch, KafkaRecord
+from monitor.intake.config import IntakeConfig
+from monitor.intake.conventions import SERVICE_NAME
+from monitor.intake.evaluations import Given, Scorekeeper, of_attributes, role_of, targets_of
+from monitor.intake.found import Found
+from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose, hex_id
+from monitor.intake.loose import DECODER_ERRORS, Unusable, check_depth, read_loosely
+from monitor.intake.meaning import Interpreter
+from monitor.model import MEMBER, UNKNOWN, Score, Source, Span, SpanFault
+
+_MAX_TIME: Final = 2**64 - 1  # as OTLP's fixed64
+_HASH_BYTES: Final = 16
+_SHORT: Final = 64  # characters of a scorer's name that need no look at the bound
+
+
+class NativeScore(msgspec.Struct, gc=False):
+    """``value``: safety score in [0, 1]; 0 is safe, 1 violates the policy."""
+
+    scorer: str
+    value: float
+    version: str | None = None
+
+
+class NativeSpan(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One span in the monitor's own JSON. Fields beside these count as attributes.
+
+    ``trace_id`` is 32, ``span_id`` and ``parent_span_id`` are 16 hex digits; no parent, "" or zeros is a root.
+    ``role`` is planner, retrieval, tool_call or completion (also evaluator, guardrail: no members).
+    Times are nanoseconds since 1970; ``timestamp`` (ms) is when the span was logged and no content.
+    """
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    service: str | None = None
+    name: str | None = None
+    role: str | None = None
+    model_version: str | None = None
+    start_unix_nano: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    end_unix_nano: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    scores: list[NativeScore] | None = None
+    attributes: dict[str, Any] | None = None
+    timestamp: float | str | None = None
+
+
+_FIELDS: Final = frozenset(NativeSpan.__struct_fields__)
+_NOTHING: Final = Found()
+# Without attributes these say all there is; a tool's or retrieval's name may still tell a tool.
+_SAYS_ALL: Final = frozenset({None, "planner", "completion"})
+
+
+class NativeDecoder:
+    def __init__(self, config: IntakeConfig, interpreter: Interpreter, keeper: Scorekeeper) -> None:
+        self._bounds = config.bounds
+        self._keep = config.keep
+        self._interpreter = interpreter
+        self._keeper = keeper
+        self._scales_differ = bool(config.scorers)
+        self._decode = msgspec.json.Decoder(NativeSpan).decode
+        self._canonical = msgspec.msgpack.Encoder(order="deterministic").encode
+        self._canonical_json = msgspec.json.Encoder(order="deterministic").encode
+        self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"native-span")
+
+    def decode(
+        self, topic: str, partition: int, records: Sequence[KafkaRecord], batch: Batch
+    ) -> None:
+        """Every record becomes a span, a fault, a dead letter, or is counted as ignored."""
+        decode, accept = self._decode, self._accept
+        limit, nesting = self._bounds.message_bytes, self._bounds.nesting
+        roles: list[str] = []
+        for record in records:
+            value = record.value
+            if value is None:
+                batch.counts["ignored", "tombstone"] += 1
+                continue
+            source = Source(topic, partition, record.offset, 0, record.timestamp)
+            try:
+                if len(value) > limit:
+                    detail = f"record has {len(value)} bytes, at most {limit} are read"
+                    raise Unusable(reasons.TOO_LARGE, detail)
+                try:
+                    raw = decode(value)
+                except DECODER_ERRORS:
+                    raw, refused = self._repair(value)
+                else:
+                    refused = ()
+                    # Only a record with that many brackets can be nested that deep.
+                    if value.count(b"[") + value.count(b"{") > nesting:
+                        check_depth(raw.attributes, nesting)
+                role = accept(raw, source, value, batch, refused)
+            except Unusable as unusable:
+                refuse.item(batch, unusable.reason, unusable.detail, source, value)
+                continue
+            if role is not None:
+                roles.append(role)
+        for role, count in Counter(roles).items():
+            batch.counts["spans", role] += count
+
+    def _accept(
+        self,
+        raw: NativeSpan,
+        source: Source,
+        value: bytes,
+        batch: Batch,
+        refused: Sequence[Given],
+    ) -> str | None:
+        """Puts a good span into ``batch`` and gives its role; None if it became something else."""
+        attributes = raw.attributes
+        if self._keep and not self._is_kept(raw):
+            batch.counts["ignored", "keep"] += 1
+            return None
+        interpreter = self._interpreter
+        label = interpreter.label
+        service = UNKNOWN if not raw.service else label(raw.service, batch)
+        name = "" if not raw.name else interpreter.name(raw.name, batch)
+        own_role = raw.role or None
+        if own_role == UNKNOWN:
+            own_role = None  # as if absent: attributes may know
+        model = None if not raw.model_version else label(raw.model_version, batch)
+        found = interpreter.lookup.find(attributes.items()) if attributes else _NOTHING
+
+        # --- identity
+        trace_raw = raw.trace_id
+        trace_id = trace_raw if trace_raw in batch.spans else hex_id(trace_raw or "", TRACE_BYTES)
+        span_id = hex_id(raw.span_id or "", SPAN_BYTES)
+        parent = parent_raw = raw.parent_span_id or None
+        if parent_raw is not None:
+            parent = hex_id(parent_raw, SPAN_BYTES)
+            if parent is None and not parent_raw.strip("0"):
+                parent_raw = None  # zeros: a root
+        start, end = raw.start_unix_nano or 0, raw.end_unix_nano or 0
+        if start > _MAX_TIME or end > _MAX_TIME:
+            raise Unusable(reasons.WRONG_TYPE, "a time has more than 64 bits")
+
+        # --- scores and meaning
+        given = raw.scores
+        scores: tuple[Score, ...]
+        if found.many or found.best or refused or self._scales_differ:
+            scores = self._all_scores(raw, found, refused, trace_id, span_id, source, batch)
+        elif not given:
+            scores = ()
+        elif len(given) == 1 and 0.0 <= given[0].value <= 1.0 and len(given[0].scorer) <= _SHORT:
+            one = given[0]
+            scores = (Score(one.scorer, one.version or UNKNOWN, one.value),)
+        else:
+            scores = self._all_scores(raw, found, refused, trace_id, span_id, source, batch)
+        role, kind, detail = own_role or UNKNOWN, MEMBER, None
+        if found is not _NOTHING or own_role not in _SAYS_ALL:
+            role, kind, read_model, detail = interpreter.meaning(
+                found,
+                name,
+                batch,
+                own_role=own_role,
+                own_model=model,
+                is_root=parent_raw is None,
+                is_native=True,
+                scored=bool(scores),
+            )
+            model = read_model if model is None else model
+
+        if trace_id is None or span_id is None or (parent is None and parent_raw is not None):
+            fault, why = self._fault(raw, trace_id, span_id)
+            broken = SpanFault(fault, why, service, role, name, model or UNKNOWN, scores, source)
+            refuse.span(batch, trace_id, span_id, broken, value)
+            return None
+        if scores and found.best:
+            targets = targets_of(found, trace_id, (), kind)
+            if targets is not None:
+                self._keeper.detach(
+                    scores, targets, service, role_of(found), trace_id, span_id, source, batch
+                )
+                scores = ()
+
+        content = (span_id, parent, raw.service, raw.name, own_role, raw.model_version, start, end)
+        span = Span(
+            span_id,
+            role,
+            scores,
+            parent,
+            service,
+            name,
+            model or UNKNOWN,
+            start,
+            end,
+            kind,
+            self._content_hash(content, given, attributes),
+            source,
+            detail,
+        )
+        known = batch.spans.get(trace_id)
+        if known is None:
+            batch.spans[trace_id] = [span]
+        else:
+            known.append(span)
+        return role
+
+    def _content_hash(self, *content: object) -> bytes:
+        state = self._hash.copy()
+        try:
+            state.update(self._canonical(content))
+        except OverflowError:  # an attribute is an integer past 64 bits
+            state.update(self._canonical_json(content))
+        return state.digest()
+
+    def _all_scores(
+        self,
+        raw: NativeSpan,
+        found: Found,
+        refused: Sequence[Given],
+        trace_id: str | None,
+        span_id: str | None,
+        source: Source,
+        batch: Batch,
+    ) -> tuple[Score, ...]:
+        """Own scores first; an attribute adds only a scorer that has none there."""
+        given = [Given(s.scorer, s.value, None, s.version) for s in raw.scores or ()]
+        given.extend(refused)
+        own = {each.scorer for each in given}
+        given.extend(each for each in of_attributes(found) if each.scorer not in own)
+        return self._keeper.accept(given, trace_id, span_id, source, batch) if given else ()
+
+    @staticmethod
+    def _fault(raw: NativeSpan, trace_id: str | None, span_id: str | None) -> IdFault:
+        if trace_id is None:
+            return diagnose("trace_id", raw.trace_id, TRACE_BYTES)
+        if span_id is None:
+            return diagnose("span_id", raw.span_id, SPAN_BYTES)
+        return diagnose("parent_span_id", raw.parent_span_id, SPAN_BYTES)
+
+    def _is_kept(self, raw: NativeSpan) -> bool:
+        attributes = raw.attributes or {}
+        return all(
+            (raw.service if key == SERVICE_NAME else attributes.get(key)) in accepted
+            for key, accepted in self._keep.items()
+        )
+
+    def _repair(self, value: bytes) -> tuple[NativeSpan, Sequence[Given]]:
+        """A record that the typed decoder refused: unknown fields become attributes, bad scores are taken
+        out and given back, ids of another type become their text. Raises Unusable for the rest."""
+        if not value:
+            raise Unusable(reasons.EMPTY, "record has no bytes")
+        loaded = read_loosely(value, self._bounds.nesting)
+        extra = {key: loaded.pop(key) for key in list(loaded) if key not in _FIELDS}
+        if extra:
+            attributes = loaded.get("attributes")
+            if attributes is None:
+                loaded["attributes"] = extra
+            elif isinstance(attributes, dict):
+                loaded["attributes"] = {**extra, **attributes}
+        for field in ("trace_id", "span_id", "parent_span_id"):
+            if loaded.get(field) is not None and not isinstance(loaded[field], str):
+                # Never a good id: a list's or number's text has no 16 or 32 hex digits' shape by promise.
+                loaded[field] = f"not a string: {type(loaded[field]).__name__}"
+        refused: list[Given] = []
+        if isinstance(loaded.get("scores"), list):
+            good = []
+            for each in loaded["scores"]:
+                if _is_score(each):
+                    good.append(each)
+                else:
+                    refused.append(_given(each))
+            loaded["scores"] = good
+        try:
+            return msgspec.convert(loaded, NativeSpan), refused
+        except msgspec.ValidationError as error:
+            raise Unusable(reasons.WRONG_TYPE, str(error)) from error
+
+
+def _is_score(item: object) -> bool:
+    """Whether the typed decoder takes it."""
+    try:
+        msgspec.convert(item, NativeScore)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _given(item: object) -> Given:
+    """A score that the typed decoder did not take, so that its refusal names what is wrong with it."""
+    if not isinstance(item, dict):
+        return Given(None, None)
+    scorer, version = item.get("scorer"), item.get("version")
+    return Given(
+        scorer if isinstance(scorer, str) else None,
+        item.get("value", ...),
+        None,
+        version if isinstance(version, str) else None,
+    )

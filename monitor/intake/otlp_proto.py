@@ -1,0 +1,340 @@
+"""OTLP protobuf, traces: a message is a batch of spans of many traces and resources.
+
+Field order is free (the Collector writes fields, and messages, back to front).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from monitor.intake import reasons, refuse, wire
+from monitor.intake.batch import Batch, KafkaRecord
+from monitor.intake.config import IntakeConfig
+from monitor.intake.conventions import EVALUATION_EVENT, SERVICE_NAME
+from monitor.intake.evaluations import (
+    JUDGES,
+    Given,
+    Scorekeeper,
+    of_attributes,
+    of_output,
+    role_of,
+    targets_of,
+)
+from monitor.intake.found import Found, Hit
+from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, diagnose
+from monitor.intake.loose import Unusable
+from monitor.intake.meaning import Interpreter
+from monitor.model import UNKNOWN, Link, Source, Span, SpanFault
+
+_HASH_BYTES: Final = 16
+_CACHED: Final = 128  # bytes of an attribute that is worth remembering: longer ones are content
+_EVENT_NAME: Final = EVALUATION_EVENT.encode()
+
+
+# Of an attribute: canonical bytes, where it belongs (None: nobody reads it), value.
+_Said = tuple[bytes, Hit | None, Any]
+
+
+class _Origin(NamedTuple):
+    """Where a span stands in its message."""
+
+    resource: bytes
+    scope: bytes
+    service: str
+    kept: frozenset[str]  # keep rules that the resource satisfies
+
+
+class ProtoTraces:
+    def __init__(self, config: IntakeConfig, interpreter: Interpreter, keeper: Scorekeeper) -> None:
+        self._bounds = config.bounds
+        self._keep = config.keep
+        self._interpreter = interpreter
+        self._keeper = keeper
+        self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"otlp-span")
+        # Attribute bytes -> what they say, for those that come again and again.
+        self._seen: dict[bytes, _Said] = {}
+        self._hits: dict[bytes, Hit | None] = {}
+        self._services: dict[bytes, tuple[str, frozenset[str]]] = {}
+
+    def decode(
+        self, topic: str, partition: int, records: Sequence[KafkaRecord], batch: Batch
+    ) -> None:
+        """Every span becomes a span, a fault or a dead letter; a message that cannot be cut into spans is a
+        dead letter whole."""
+        roles: list[str] = []
+        for record in records:
+            value = record.value
+            if not value:
+                batch.counts["ignored", "tombstone" if value is None else "empty"] += 1
+                continue
+            at = (topic, partition, record.offset)
+            try:
+                spans = self._cut(value)
+            except Unusable as unusable:
+                source = Source(*at, 0, record.timestamp)
+                refuse.item(batch, unusable.reason, unusable.detail, source, value)
+                continue
+            if not spans:
+                batch.counts["ignored", "empty"] += 1
+            for index, (origin, span) in enumerate(spans):
+                source = Source(*at, index, record.timestamp)
+                try:
+                    role = self._span(span, origin, source, batch)
+                except Unusable as unusable:
+                    whole = wire.message_of(origin.resource, origin.scope, span)
+                    refuse.item(batch, unusable.reason, unusable.detail, source, whole)
+                else:
+                    if role is not None:
+                        roles.append(role)
+        for role, count in Counter(roles).items():
+            batch.counts["spans", role] += count
+
+    def _cut(self, value: bytes) -> list[tuple[_Origin, bytes]]:
+        """The spans of a message, still as bytes. Raises Unusable for the message as a whole."""
+        bounds = self._bounds
+        if len(value) > bounds.message_bytes:
+            raise Unusable(
+                reasons.TOO_LARGE,
+                f"message has {len(value)} bytes, at most {bounds.message_bytes} are read",
+            )
+        spans: list[tuple[_Origin, bytes]] = []
+        try:
+            for packed in wire.Traces.FromString(value).resource_spans:
+                resource_spans = wire.ResourceSpans.FromString(packed)
+                resource = resource_spans.resource
+                service, kept = self._services.get(resource) or self._resource(resource)
+                for scoped in resource_spans.scope_spans:
+                    scope_spans = wire.ScopeSpans.FromString(scoped)
+                    origin = _Origin(resource, scope_spans.scope, service, kept)
+                    spans.extend((origin, span) for span in scope_spans.spans)
+        except wire.WireError as error:
+            raise Unusable(reasons.NOT_PROTOBUF, "message is no OTLP traces protobuf") from error
+        if len(spans) > bounds.spans_per_message:
+            raise Unusable(
+                reasons.TOO_MANY_SPANS,
+                f"message has {len(spans)} spans, at most {bounds.spans_per_message} are read",
+            )
+        return spans
+
+    def _resource(self, resource: bytes) -> tuple[str, frozenset[str]]:
+        """Service name and satisfied keep rules of a resource; what does not decode is not there."""
+        said: dict[str, Any] = {}
+        for packed in wire.Resource.FromString(resource).attributes:
+            try:
+                key, value = _key_value(packed)
+            except Unusable:
+                continue
+            if key == SERVICE_NAME or key in self._keep:
+                said.setdefault(key, value)
+        service = said.get(SERVICE_NAME)
+        service = service[: self._bounds.label] if isinstance(service, str) and service else UNKNOWN
+        said[SERVICE_NAME] = service
+        kept = frozenset(key for key, accepted in self._keep.items() if said.get(key) in accepted)
+        if len(self._services) >= self._bounds.cache:
+            self._services.clear()
+        self._services[resource] = service, kept
+        return service, kept
+
+    def _span(self, packed: bytes, origin: _Origin, source: Source, batch: Batch) -> str | None:
+        """Puts one span into ``batch`` and gives its role; None if it became something else."""
+        bounds, interpreter = self._bounds, self._interpreter
+        try:
+            raw = wire.Span.FromString(packed)
+        except wire.WireError as error:
+            raise Unusable(reasons.NOT_PROTOBUF, "span is no OTLP span protobuf") from error
+        attributes = raw.attributes
+        events = raw.events
+        if len(attributes) > bounds.attributes or len(events) > bounds.events:
+            raise Unusable(
+                reasons.TOO_MANY_ATTRIBUTES,
+                f"span has {len(attributes)} attributes and {len(events)} events",
+            )
+        found = Found()
+        canonical = self._read(attributes, found)
+        if self._keep and not self._is_kept(attributes, origin):
+            batch.counts["ignored", "keep"] += 1
+            return None
+        try:
+            name = interpreter.name(raw.name.decode(), batch) if raw.name else ""
+        except UnicodeDecodeError as error:
+            raise Unusable(reasons.NOT_UTF8, "name is not UTF-8") from error
+
+        trace_raw, span_raw, parent_raw = raw.trace_id, raw.span_id, raw.parent_span_id
+        good_trace = len(trace_raw) == TRACE_BYTES and any(trace_raw)
+        good_span = len(span_raw) == SPAN_BYTES and any(span_raw)
+        trace_id = trace_raw.hex() if good_trace else None
+        span_id = span_raw.hex() if good_span else None
+        has_parent = any(parent_raw)
+        good_parent = not has_parent or len(parent_raw) == SPAN_BYTES
+
+        links: tuple[Link, ...] = ()
+        packed_links = raw.links
+        if packed_links:
+            links = self._links(packed_links, batch)
+        given = list(of_attributes(found)) if found.many or "evaluation_name" in found.best else []
+        judged = interpreter.kind_of(found) in JUDGES
+        if judged and not given:
+            given.extend(of_output(found, name))
+        canonical_events: list[bytes] = []
+        if events:
+            canonical_events = self._events(events, given)
+        scores = self._keeper.accept(given, trace_id, span_id, source, batch) if given else ()
+        role, kind, model, detail = interpreter.meaning(
+            found,
+            name,
+            batch,
+            is_root=not has_parent,
+            scored=bool(scores),
+            links=links,
+        )
+        if trace_id is None or span_id is None or not good_parent:
+            field, bad, size = (
+                ("trace_id", trace_raw, TRACE_BYTES)
+                if trace_id is None
+                else ("span_id", span_raw, SPAN_BYTES)
+                if span_id is None
+                else ("parent_span_id", parent_raw, SPAN_BYTES)
+            )
+            fault, why = diagnose(field, bad, size)
+            broken = SpanFault(fault, why, origin.service, role, name, model, scores, source)
+            whole = wire.message_of(origin.resource, origin.scope, packed)
+            refuse.span(batch, trace_id, span_id, broken, whole)
+            return None
+        if scores:
+            targets = targets_of(found, trace_id, links, kind)
+            if targets is not None:
+                self._keeper.detach(
+                    scores,
+                    targets,
+                    origin.service,
+                    role_of(found),
+                    trace_id,
+                    span_id,
+                    source,
+                    batch,
+                )
+                scores = ()
+        start, end = raw.start_time_unix_nano, raw.end_time_unix_nano
+        state = self._hash.copy()
+        state.update(
+            b"%b\0%b\0%b\0%d\0%d\0%d\0%b\0%b\0%b\0%d\0"
+            % (
+                trace_raw,
+                span_raw,
+                parent_raw if has_parent else b"",
+                raw.kind,
+                start,
+                end,
+                raw.name,
+                raw.status,
+                origin.service.encode(),
+                len(canonical),
+            )
+        )
+        canonical.sort()
+        state.update(b"\0".join((*canonical, *canonical_events, *sorted(packed_links))))
+        span = Span(
+            span_id,
+            role,
+            scores,
+            parent_raw.hex() if has_parent else None,
+            origin.service,
+            name,
+            model,
+            start,
+            end,
+            kind,
+            state.digest(),
+            source,
+            detail,
+        )
+        batch.spans.setdefault(trace_id, []).append(span)
+        return role
+
+    def _read(self, attributes: Iterable[bytes], found: Found) -> list[bytes]:
+        """Adds what attributes say to ``found``; gives their canonical bytes. Raises Unusable."""
+        seen = self._seen
+        canonical: list[bytes] = []
+        for packed in attributes:
+            said = seen.get(packed) or self._attribute(packed)
+            if said[1] is not None:
+                found.add(said[2], said[1])
+            canonical.append(said[0])
+        return canonical
+
+    def _attribute(self, packed: bytes) -> _Said:
+        """What one attribute says. One that nobody reads is not parsed, as long as it is plain ASCII:
+        then no string in it can be broken."""
+        canonical = wire.canonical(packed)
+        hit = None
+        if canonical[:1] == b"\n" and canonical[1] < 128:
+            key = canonical[2 : 2 + canonical[1]]
+            hit = self._hits[key] if key in self._hits else self._learn(key)
+            if hit is None and canonical.isascii():
+                return canonical, None, None
+        name, value = _key_value(packed)
+        hit = self._interpreter.lookup.hit(name)
+        said = (canonical, hit, value if hit is not None else None)
+        if len(packed) <= _CACHED:
+            if len(self._seen) >= self._bounds.cache:
+                self._seen.clear()
+            self._seen[packed] = said
+        return said
+
+    def _learn(self, key: bytes) -> Hit | None:
+        hit = self._interpreter.lookup.hit(key.decode("utf-8", "replace"))
+        if len(self._hits) >= self._bounds.cache:
+            self._hits.clear()
+        self._hits[key] = hit
+        return hit
+
+    def _events(self, events: Iterable[bytes], given: list[Given]) -> list[bytes]:
+        """Adds the scores of evaluation events to ``given``; gives canonical bytes. Raises Unusable."""
+        canonical = []
+        for packed in events:
+            try:
+                event = wire.Event.FromString(packed)
+            except wire.WireError as error:
+                raise Unusable(reasons.NOT_PROTOBUF, "event is no OTLP event protobuf") from error
+            found = Found()
+            parts = sorted(self._read(event.attributes, found))
+            if event.name == _EVENT_NAME:
+                given.extend(of_attributes(found))
+            canonical.append(b"%d\0%b\0%b" % (event.time_unix_nano, event.name, b"\0".join(parts)))
+        return canonical
+
+    def _links(self, links: Iterable[bytes], batch: Batch) -> tuple[Link, ...]:
+        kept = []
+        for packed in links:
+            try:
+                link = wire.Link.FromString(packed)
+            except wire.WireError as error:
+                raise Unusable(reasons.NOT_PROTOBUF, "link is no OTLP link protobuf") from error
+            trace, span = link.trace_id, link.span_id
+            if len(trace) == TRACE_BYTES and any(trace) and len(span) == SPAN_BYTES and any(span):
+                kept.append(Link(trace.hex(), span.hex()))
+        if len(kept) > self._bounds.links:
+            batch.counts["clipped", "links"] += 1
+        return tuple(kept[: self._bounds.links])
+
+    def _is_kept(self, attributes: Iterable[bytes], origin: _Origin) -> bool:
+        missing = self._keep.keys() - origin.kept
+        if not missing:
+            return True
+        said = dict(_key_value(packed) for packed in attributes)
+        return all(said.get(key) in self._keep[key] for key in missing)
+
+
+def _key_value(packed: bytes) -> tuple[str, Any]:
+    """A KeyValue as Python values. Raises Unusable."""
+    try:
+        pair = wire.KeyValue.FromString(packed)
+    except wire.WireError as error:
+        raise Unusable(reasons.NOT_PROTOBUF, "attribute is no OTLP key-value protobuf") from error
+    try:
+        return pair.key.decode(), wire.any_value(pair.value)
+    except (wire.WireError, UnicodeDecodeError) as error:
+        raise Unusable(reasons.NOT_UTF8, "an attribute holds a string that is not UTF-8") from error
