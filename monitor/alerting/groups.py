@@ -33,10 +33,10 @@ SUMMARY_LIMIT: Final = 500  # characters of an incident's summary that a row kee
 _ID_BYTES: Final = 8  # of the hash of an incident id: 256 of them collide once in 5e14 rows
 
 
-class GroupKey(msgspec.Struct, frozen=True, array_like=True, order=True):
+class GroupKey(msgspec.Struct, frozen=True, array_like=True):
     service: str
     reason: str
-    policy: str  # "" where none
+    policy: str | None
     severity: str
 
 
@@ -94,7 +94,7 @@ _row_decoder = msgspec.msgpack.Decoder(GroupRow)
 
 
 def group_of(incident: Incident) -> GroupKey:
-    return GroupKey(incident.service, incident.reason, incident.policy or "", incident.severity)
+    return GroupKey(incident.service, incident.reason, incident.policy, incident.severity)
 
 
 def encode_key(group: GroupKey) -> bytes:

@@ -1,0 +1,146 @@
+"""One worker process: its stages, the agents and the web server, from start to a clean stop.
+
+It ends by itself only for a fault of the whole worker: topics that differ from what is needed, a Kafka that stays away,
+a bug outside a single message. A bad partition, message or alert is not one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from aiokafka.errors import KafkaError
+
+from monitor.errors import MonitorError
+from monitor.logs import get_logger
+from monitor.settings import Settings
+from monitor.stream import clients, topics
+from monitor.stream.app import STAGE as AGENTS
+from monitor.stream.app import MonitorApp, create_app
+from monitor.stream.assemble import AssembleService
+from monitor.stream.ingest import IngestService
+from monitor.stream.tables import changelog_specs
+from monitor.telemetry import Telemetry
+from monitor.web import Readiness, WebServer, create_web
+
+OK: Final = 0
+FAULT: Final = 1
+MISFIT: Final = 2
+"""The cluster's topics, or the settings, do not fit: a restart will not help."""
+
+STOP_SECONDS: Final = 20.0  # for all parts together: below the 30 s that Kubernetes grants
+_CONNECT_SECONDS: Final = 2.0  # between two tries to reach Kafka at start
+
+_log: Final = get_logger(__name__)
+
+
+def run_worker(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT. Returns the process's exit code: OK, FAULT or MISFIT."""
+    return asyncio.run(Worker(settings).run())
+
+
+class Worker:
+    """`run` is the whole life; `port` is the web server's once it runs."""
+
+    def __init__(self, settings: Settings, telemetry: Telemetry | None = None) -> None:
+        self._settings = settings
+        self.telemetry = telemetry if telemetry is not None else Telemetry()
+        self.stages = tuple(
+            stage(settings, self.telemetry)
+            for stage in (IngestService, AssembleService)
+            if stage.stage in settings.stages
+        )
+        self.app: MonitorApp | None = None
+        self.web = WebServer(
+            create_web(self.telemetry, readiness=self.readiness, faults=self.faults),
+            settings.web_host,
+            settings.web_port,
+        )
+        self._stop = asyncio.Event()
+
+    def readiness(self) -> Readiness:
+        if self.app is None:
+            return Readiness(("Kafka",))
+        stages = [f"the lanes of {stage.stage}" for stage in self.stages if not stage.ready]
+        return Readiness((*stages, *self.app.waiting_for))
+
+    def faults(self) -> Sequence[str]:
+        if self.app is not None and self.app.crashed:
+            return (f"crashed: {self.app.crash_reason!r}",)
+        return ()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self.stop)
+        try:
+            async with self.web:
+                _log.info(
+                    "worker started", stages=list(self._settings.stages), web_port=self.web.port
+                )
+                if not await self._prepare():
+                    return OK
+                return await self._serve()
+        except MonitorError as error:
+            _log.error("worker does not fit", error=str(error))
+            return MISFIT
+        except Exception:  # noqa: BLE001 - the last place that can say why the process ends
+            _log.exception("worker failed")
+            return FAULT
+        finally:
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(signum)
+
+    async def _prepare(self) -> bool:
+        """Kafka answers and the topics are as needed. False: told to stop meanwhile. Raises TopicMismatch."""
+        while not self._stop.is_set():
+            try:
+                async with clients.admin(self._settings) as admin:
+                    inputs = [spec.topic for spec in self._settings.inputs]
+                    largest = await topics.largest_input(admin, inputs)
+                    wanted = topics.specs(self._settings, largest_input=largest)
+                    if AGENTS in self._settings.stages:
+                        wanted = (*wanted, *changelog_specs(self._settings))
+                    await topics.ensure(admin, wanted)
+            except KafkaError as error:
+                _log.warning("waiting for Kafka", error=str(error))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), _CONNECT_SECONDS)
+            else:
+                return True
+        return False
+
+    async def _serve(self) -> int:
+        self.app = app = create_app(self._settings, self.telemetry, services=self.stages)
+        starting = asyncio.create_task(app.start(), name="start")
+        ending = asyncio.create_task(self._told_or_crashed(app), name="end")
+        try:
+            await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()  # raises what start() raised
+                await ending
+            if app.crashed:
+                _log.error("worker crashed", error=repr(app.crash_reason))
+                return FAULT
+            _log.info("worker stops")
+            return OK
+        finally:
+            for task in (starting, ending):
+                task.cancel()
+            await self._stop_app(app)
+
+    async def _told_or_crashed(self, app: MonitorApp) -> None:
+        await app.wait_for_stopped(cast(Any, self._stop))  # mode's own Event type does as much
+
+    async def _stop_app(self, app: MonitorApp) -> None:
+        try:
+            await asyncio.wait_for(app.stop(), STOP_SECONDS)
+        except TimeoutError:
+            # Nothing is lost: what was not committed is done again by the next owner.
+            _log.warning("not all parts stopped in time", seconds=STOP_SECONDS)
