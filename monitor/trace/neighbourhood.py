@@ -1,0 +1,274 @@
+"""The causal neighbourhood of a span: what led to it and what it led to, each tie with its reason.
+
+Only what the spans say themselves is drawn: parents, links, tool-call ids, values that flow, and the order of
+siblings where one clock decides it. What is missing or was left out is listed as a gap and never bridged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from monitor.model import Edge, Neighbourhood, Span
+from monitor.policy.causal import Part, parts, rank
+from monitor.policy.flow import NO_TOKENS, arguments_of, results_of, user_request
+from monitor.trace.identity import IdentityReport
+
+LISTED_GAPS: Final = 50  # a record is read by people; the count of the rest is the last gap
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """How far a neighbourhood reaches.
+
+    hops   levels up to ancestors and down to descendants; siblings on either side
+    spans  in all, the centre included
+    """
+
+    hops: int = 8  # agents of agents of agents are three or four deep
+    spans: int = 64  # a record lists at most 500; more than a screen of them explains nothing
+
+
+DEFAULT: Final = Budget()
+
+
+def neighbourhood(report: IdentityReport, centre: str, budget: Budget = DEFAULT) -> Neighbourhood:
+    """Neighbourhood of the span ``centre`` in the trace that ``report`` is about.
+
+    ``refused`` where identity is rejected: no edge of it could be believed. ``partial`` where it is incomplete.
+    Spans come in causal order (structure first, then time), the same for every order of arrival. If there are more than
+    the budget holds, those come first that say more: ancestors, where its arguments came from, links, the
+    tool call that it answers, siblings before it, descendants, where its result went, siblings after it.
+    """
+    if report.status == "rejected":
+        return Neighbourhood(
+            "refused", centre, gaps=("identity is rejected; no tree can be drawn",)
+        )
+    span = report.by_id.get(centre)
+    if span is None:
+        return Neighbourhood("partial", centre, gaps=(f"span {centre} never came",))
+    drawing = _Drawing(report, span, budget)
+    drawing.take_all()
+    return drawing.finished()
+
+
+class _Drawing:
+    def __init__(self, report: IdentityReport, centre: Span, budget: Budget) -> None:
+        self.by_id = report.by_id
+        self.children = report.children
+        self.report = report
+        self.centre = centre
+        self.budget = budget
+        trees = parts(report)
+        self.part: Part = next(part for part in trees if centre.span_id in part.entered)
+        self.position = {
+            s.span_id: n for n, s in enumerate(s for part in trees for s in part.spans)
+        }
+        self.in_order = [s for part in trees for s in part.spans]
+        self.request = user_request(trees) or NO_TOKENS
+        self.taken: dict[str, Span] = {centre.span_id: centre}
+        self.edges: dict[Edge, None] = {}
+        self.gaps: dict[str, None] = {}
+
+    def take_all(self) -> None:
+        self._take(self._ancestors(), "ancestors")
+        flows_in, flows_out = self._flows()
+        self._take(flows_in, "spans its arguments came from")
+        self._take(self._linked(), "linked spans")
+        call = self._same_call()
+        self._take(call, "spans of its tool call")
+        before, after = self._siblings()
+        self._take(before, "siblings before it")
+        self._take(self._descendants(), "descendants")
+        self._take(flows_out, "spans its result went to")
+        self._take(after, "siblings after it")
+        for span in flows_in:
+            self._tie(span, self.centre, "flow")
+        for span in flows_out:
+            self._tie(self.centre, span, "flow")
+        for span in call:
+            first, second = sorted((span, self.centre), key=lambda s: self.position[s.span_id])
+            self._tie(first, second, "tool_call")
+
+    def finished(self) -> Neighbourhood:
+        spans = sorted(self.taken.values(), key=lambda span: self.position[span.span_id])
+        for span in spans:
+            self._tie_parent(span)
+            for link in span.detail.links if span.detail else ():
+                target = self.taken.get(link.span_id)
+                if target is not None and target is not span:
+                    self._tie(target, span, "link")
+        self._order_siblings(spans)
+        if self.report.status == "incomplete":
+            for fault in self.report.faults:
+                self._gap(f"{fault.kind}: {fault.count} in the trace")
+        order = self.position
+        edges = sorted(self.edges, key=lambda e: (order[e.cause], order[e.effect], e.why))
+        gaps = list(self.gaps)
+        if len(gaps) > LISTED_GAPS:
+            gaps[LISTED_GAPS - 1 :] = [f"{len(gaps) - LISTED_GAPS + 1} more gaps"]
+        return Neighbourhood(
+            "partial" if self.report.status == "incomplete" else "edges",
+            self.centre.span_id,
+            tuple(span.span_id for span in spans),
+            tuple(edges),
+            tuple(gaps),
+        )
+
+    def _take(self, spans: Iterable[Span], what: str) -> None:
+        left_out = 0
+        for span in spans:
+            if span.span_id in self.taken:
+                continue
+            if len(self.taken) < self.budget.spans:
+                self.taken[span.span_id] = span
+            else:
+                left_out += 1
+        if left_out:
+            self._gap(f"{left_out} {what} left out: the budget is {self.budget.spans} spans")
+
+    def _tie(self, cause: Span, effect: Span, why: str) -> None:
+        if cause.span_id in self.taken and effect.span_id in self.taken:
+            self.edges[Edge(cause.span_id, effect.span_id, why)] = None
+
+    def _gap(self, text: str) -> None:
+        self.gaps[text] = None
+
+    def _ancestors(self) -> Iterator[Span]:
+        here = self.centre
+        for _ in range(self.budget.hops):
+            if here.parent_span_id is None or here.parent_span_id not in self.by_id:
+                return
+            here = self.by_id[here.parent_span_id]
+            yield here
+        if here.parent_span_id is not None:
+            self._gap(
+                f"ancestors above span {here.span_id} left out: the budget is {self.budget.hops} hops"
+            )
+
+    def _descendants(self) -> Iterator[Span]:
+        """Level by level, each in the order of the walk."""
+        level = [self.centre]
+        for _ in range(self.budget.hops):
+            level = [child for span in level for child in self._children_of(span.span_id)]
+            yield from level
+        deeper = sum(len(self.children.get(span.span_id, ())) for span in level)
+        if deeper:
+            self._gap(f"descendants deeper than {self.budget.hops} hops left out")
+
+    def _children_of(self, span_id: str) -> list[Span]:
+        return sorted((self.by_id[child] for child in self.children.get(span_id, ())), key=rank)
+
+    def _siblings(self) -> tuple[list[Span], list[Span]]:
+        """(before, after) the centre, the nearest first."""
+        parent = self.centre.parent_span_id
+        if parent is None or parent not in self.by_id:
+            return [], []
+        family = self._children_of(parent)
+        at = family.index(self.centre)
+        hops = self.budget.hops
+        before, after = family[max(0, at - hops) : at], family[at + 1 : at + 1 + hops]
+        left_out = len(family) - 1 - len(before) - len(after)
+        if left_out:
+            self._gap(f"{left_out} siblings left out: the budget is {hops} on either side")
+        return before[::-1], after
+
+    def _linked(self) -> list[Span]:
+        """Spans of this trace that the centre links to, then those that link to it."""
+        found = []
+        for link in self.centre.detail.links if self.centre.detail else ():
+            target = self.by_id.get(link.span_id)
+            if target is None:
+                self._gap(
+                    f"link to span {link.span_id} of trace {link.trace_id}: not in this trace"
+                )
+            else:
+                found.append(target)
+        me = self.centre.span_id
+        found.extend(
+            span
+            for span in self.in_order
+            if span.detail is not None and any(link.span_id == me for link in span.detail.links)
+        )
+        return found
+
+    def _same_call(self) -> list[Span]:
+        """The span that shares the centre's tool-call id. An id that more spans share tells nothing apart."""
+        call = self.centre.detail.tool_call_id if self.centre.detail else None
+        if not call:
+            return []
+        others = [
+            span
+            for span in self.in_order
+            if span is not self.centre
+            and span.detail is not None
+            and span.detail.tool_call_id == call
+        ]
+        if len(others) > 1:
+            self._gap(
+                f"the centre's tool-call id is used by {len(others)} other spans: not followed"
+            )
+            return []
+        return others
+
+    def _flows(self) -> tuple[list[Span], list[Span]]:
+        """(spans whose results hold a value of the centre's arguments, the nearest first; spans whose arguments hold a
+        value of its result, the nearest first). Values of the user's request are none. Within the centre's
+        part of the trace by structure; across a gap only where times do not speak against it.
+        """
+        given = arguments_of(self.centre) - self.request
+        made = results_of(self.centre) - self.request
+        sources = [
+            s for s in self.in_order if given & results_of(s) and self._is_before(s, self.centre)
+        ]
+        targets = [
+            s for s in self.in_order if made & arguments_of(s) and self._is_before(self.centre, s)
+        ]
+        return sources[::-1], targets
+
+    def _is_before(self, span: Span, other: Span) -> bool:
+        """Whether the result of ``span`` was there when ``other`` was called."""
+        if span is other:
+            return False
+        left, entered = self.part.left.get(span.span_id), self.part.entered.get(other.span_id)
+        if left is not None and entered is not None and left > entered:
+            return False
+        if left is None or entered is None or span.service == other.service:
+            return span.end_unix_nano <= other.start_unix_nano
+        return True
+
+    def _tie_parent(self, span: Span) -> None:
+        parent = span.parent_span_id
+        if parent is None:
+            return
+        if parent not in self.by_id:
+            self._gap(f"parent {parent} of span {span.span_id} never came")
+        elif parent in self.taken:
+            self._tie(self.by_id[parent], span, "parent")
+
+    def _order_siblings(self, spans: list[Span]) -> None:
+        """Tie neighbouring siblings where the clock that they share says that one ended before the other began."""
+        last: dict[str, Span] = {}
+        for span in spans:
+            parent = span.parent_span_id
+            if parent is None:
+                continue
+            elder = last.get(parent)
+            last[parent] = span
+            if elder is None or parent not in self.by_id:
+                continue
+            if (
+                elder.service != span.service
+                or not elder.start_unix_nano
+                or not span.start_unix_nano
+            ):
+                self._gap(
+                    f"order of siblings {elder.span_id} and {span.span_id} is not decided: no common clock"
+                )
+            elif elder.end_unix_nano <= span.start_unix_nano:
+                self._tie(elder, span, "sibling_order")
+            else:
+                self._gap(
+                    f"order of siblings {elder.span_id} and {span.span_id} is not decided: they overlap"
+                )
