@@ -91,7 +91,7 @@ $(STAMPS)/python: pyproject.toml $(STAMPS)/locked
 $(LIBS)/.complete: deploy/kafka/pom.xml
 	@$(MAKE) --no-print-directory java maven
 	rm -rf $(LIBS)
-	mvn --batch-mode --quiet --file deploy/kafka/pom.xml
+	mvn --batch-mode --quiet -Dstyle.color=never --file deploy/kafka/pom.xml
 	@touch $@
 
 .PHONY: java

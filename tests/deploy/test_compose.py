@@ -27,7 +27,8 @@ def deploy(repository: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def compose(deploy: Path) -> dict[str, Any]:
-    return yaml.safe_load((deploy / "compose.yaml").read_text())
+    loaded: dict[str, Any] = yaml.safe_load((deploy / "compose.yaml").read_text())
+    return loaded
 
 
 @pytest.fixture(scope="module")
