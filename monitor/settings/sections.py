@@ -10,7 +10,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+)
 from pydantic_settings import NoDecode
 
 from monitor.settings.values import (
@@ -47,6 +55,18 @@ def _ms(value: int) -> timedelta:
 
 def parse_page_scorers(value: object) -> object:
     return () if value == "none" else parse_list(value)
+
+
+def show_page_scorers(value: tuple[str, ...]) -> str:
+    return ",".join(value) or "none"
+
+
+PageScorers = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(parse_page_scorers),
+    PlainSerializer(show_page_scorers, return_type=str),
+]
 
 
 class KafkaSection(BaseModel):
@@ -287,7 +307,7 @@ class PagingSection(BaseModel):
         ge=_POSITIVE,
         description="An alert resolves when its last incident is so old.",
     )
-    page_scorers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(parse_page_scorers)] = Field(
+    page_scorers: PageScorers = Field(
         ("*",),
         description="Scorers, or `service/scorer`, whose incidents page; the others run in shadow: computed "
         "and counted, not pushed. `*` stands for any text; `none` pages nobody.",

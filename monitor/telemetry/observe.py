@@ -26,10 +26,13 @@ class Telemetry(Metrics):
         super().__init__(registry if registry is not None else CollectorRegistry())
         self.now = now
         self._counted: dict[tuple[int, str], int] = {}  # fold counters as last seen
-        self._states = _States()
+        self._decisions = _StateGauge(self.drift_decision, DRIFT_KEYS)
+        self._gates = _StateGauge(self.cardinality_gate, DRIFT_KEYS)
+        # (service, scorer) as sent -> what to call to take its series off
+        self._shown: dict[tuple[str, str], dict[tuple[str, ...], Callable[[], None]]] = {}
         self._verdicts: dict[tuple[str, str], Counter] = {}  # children, found without labels()
         self._scalars_suppressed: dict[tuple[str, str], Counter] = {}
-        self._relational_scores_folded = self.labels_folded_total.labels(label="trace_score")
+        self._score_keys_folded = self.labels_folded_total.labels(label="trace_score")
         self._drift_folded = self.labels_folded_total.labels(label="drift_key")
 
     # --- records of the fold ----------------------------------------------------------------------
@@ -83,8 +86,8 @@ class Telemetry(Metrics):
                 if of_role.max is not None and not self.trace_score.observe(
                     (scorer, role, version, "max"), of_role.max
                 ):
-                    self._relational_scores_folded.inc()
-                    self.trace_score.observe((OTHER, role, OTHER, "max"), of_role.max)
+                    self._score_keys_folded.inc()
+                    self.trace_score.spill((OTHER, role, OTHER, "max"), of_role.max)
 
     def _suppressed(self, scorer: str, condition: str) -> None:
         child = self._scalars_suppressed.get((scorer, condition))
@@ -152,10 +155,10 @@ class Telemetry(Metrics):
             self.model_versions.fold(reference),
             self.model_versions.fold(current),
         )
-        if not self._states.admit(self.drift_decision, key, DRIFT_KEYS):
+        if not self._decisions.set(key, decision):
             self._drift_folded.inc()
             return
-        self._states.set(self.drift_decision, key, decision)
+        self._remember(service, scorer, ("drift", *key), lambda: self._forget_comparison(key))
         _set(self.drift_distance, key, d)
         _set(self.drift_log_e, key, log_e)
         _set(self.drift_log_threshold, key, log_threshold)
@@ -179,13 +182,44 @@ class Telemetry(Metrics):
             self.model_versions.fold(reference),
             self.model_versions.fold(current),
         )
+        if len(self._shown) >= DRIFT_KEYS and (service, scorer) not in self._shown:
+            self._drift_folded.inc()
+            return
         _set(self.composition_share, key, composition_share)
+        self._remember(service, scorer, ("mix", *key), lambda: self._forget_mix(key, tuple(log_e)))
         for what, value in log_e.items():
             _set(self.mix_log_e, (*key, what), value)
 
     def observe_gate(self, service: str, scorer: str, state: str) -> None:
         key = (self.services.fold(service), self.scorers.fold(scorer))
-        self._states.set(self.cardinality_gate, key, state)
+        if not self._gates.set(key, state):
+            self._drift_folded.inc()
+            return
+        self._remember(service, scorer, ("gate", *key), lambda: self._gates.forget(key))
+
+    def forget_drift(self, which: Callable[[str, str], bool]) -> None:
+        """Take off the series of every (service, scorer) that ``which`` picks: its partition went elsewhere.
+
+        Two workers that both show a decision would keep an alert firing that one of them has cleared.
+        """
+        for pair in [pair for pair in self._shown if which(*pair)]:
+            for take_off in self._shown.pop(pair).values():
+                take_off()
+
+    def _remember(
+        self, service: str, scorer: str, series: tuple[str, ...], take_off: Callable[[], None]
+    ) -> None:
+        self._shown.setdefault((service, scorer), {})[series] = take_off
+
+    def _forget_comparison(self, key: tuple[str, ...]) -> None:
+        self._decisions.forget(key)
+        for gauge in (self.drift_distance, self.drift_log_e, self.drift_log_threshold):
+            _remove(gauge, key)
+
+    def _forget_mix(self, key: tuple[str, ...], what: tuple[str, ...]) -> None:
+        _remove(self.composition_share, key)
+        for name in what:
+            _remove(self.mix_log_e, (*key, name))
 
     # --- partitions that come and go ----------------------------------------------------------------
 
@@ -212,26 +246,38 @@ class Telemetry(Metrics):
             for key in [key for key in self._counted if key[0] == partition]:
                 del self._counted[key]
 
+    def declare_inputs(self, topics: Iterable[str]) -> None:
+        """Show 0 for every configured input: one that never spoke must alert as silent, too."""
+        for topic in topics:
+            self.input_records_total.labels(self.topics.fold(topic))
+
     def beat(self, stage: str) -> None:
         """A loop went round."""
         self.heartbeat_timestamp_seconds.labels(stage).set(self.now())
 
 
-class _States:
-    """Gauges of value 1 whose last label is a state: one series a key, replaced when the state changes."""
+class _StateGauge:
+    """A gauge of value 1 whose last label is a state: one series a key, replaced when the state changes."""
 
-    def __init__(self) -> None:
-        self._state: dict[tuple[int, tuple[str, ...]], str] = {}
+    def __init__(self, gauge: Gauge, limit: int) -> None:
+        self._gauge, self._limit = gauge, limit
+        self._state: dict[tuple[str, ...], str] = {}
 
-    def admit(self, gauge: Gauge, key: tuple[str, ...], limit: int) -> bool:
-        return (id(gauge), key) in self._state or len(self._state) < limit
-
-    def set(self, gauge: Gauge, key: tuple[str, ...], state: str) -> None:
-        before = self._state.get((id(gauge), key))
+    def set(self, key: tuple[str, ...], state: str) -> bool:
+        """False, and nothing shown, where the key is new and the limit is reached."""
+        before = self._state.get(key)
+        if before is None and len(self._state) >= self._limit:
+            return False
         if before is not None and before != state:
-            _remove(gauge, (*key, before))
-        self._state[id(gauge), key] = state
-        gauge.labels(*key, state).set(1)
+            _remove(self._gauge, (*key, before))
+        self._state[key] = state
+        self._gauge.labels(*key, state).set(1)
+        return True
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        before = self._state.pop(key, None)
+        if before is not None:
+            _remove(self._gauge, (*key, before))
 
 
 def _set(gauge: Gauge, key: tuple[str, ...], value: float | None) -> None:

@@ -39,13 +39,17 @@ class SumlessHistogram(Collector):
 
     def observe(self, labels: tuple[str, ...], value: float) -> bool:
         """Count ``value``; False where the combination is new and the limit is reached."""
+        if labels not in self._counts and len(self._counts) >= self._limit:
+            return False
+        self.spill(labels, value)
+        return True
+
+    def spill(self, labels: tuple[str, ...], value: float) -> None:
+        """Count ``value`` whatever the limit: for the few combinations that stand for all the others."""
         counts = self._counts.get(labels)
         if counts is None:
-            if len(self._counts) >= self._limit:
-                return False
             counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
         counts[bisect_left(self._bounds, value)] += 1
-        return True
 
     def collect(self) -> Iterable[Metric]:
         family = Metric(self._name, self._help, "histogram")

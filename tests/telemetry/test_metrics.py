@@ -1,0 +1,113 @@
+"""The declarations themselves: names, words, and how many series there can be."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from monitor.telemetry import Telemetry
+from tests.telemetry.records import dead_letter, incident, reduction, verdict
+
+
+def filled() -> Telemetry:
+    telemetry = Telemetry()
+    for service in range(3):
+        telemetry.observe_outputs(
+            [verdict(service=f"s-{service}", cut=True, redelivered=1), incident(), dead_letter()]
+        )
+        telemetry.observe_drift(
+            service=f"s-{service}", scorer="judge", role="planner", reference="a", current="b",
+            decision="drift", d=0.1, log_e=9.0, log_threshold=7.0,
+        )  # fmt: skip
+    return telemetry
+
+
+def test_every_metric_is_declared_with_all_that_an_operator_asks() -> None:
+    specs = Telemetry().specs
+    assert len({spec.name for spec in specs}) == len(specs)
+    for spec in specs:
+        assert spec.name.startswith("agent_monitor_")
+        assert (spec.kind == "counter") == spec.name.endswith("_total"), spec.name
+        assert spec.help.endswith(".")
+        assert spec.unit
+        assert spec.by
+        assert not {"trace_id", "span_id", "incident_id"} & set(spec.labels)
+
+
+def test_the_registry_holds_what_is_declared_and_nothing_else() -> None:
+    telemetry = filled()
+    declared = {name for spec in telemetry.specs for name in spec.series_names()}
+    families = list(text_string_to_metric_families(generate_latest(telemetry.registry).decode()))
+    exposed = {sample.name for family in families for sample in family.samples}
+    assert exposed <= declared
+    by_name = {name: spec for spec in telemetry.specs for name in spec.series_names()}
+    for family in families:
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(by_name[sample.name].labels), sample.name
+
+
+def test_promtool_finds_nothing_to_say(promtool: Path) -> None:
+    body = generate_latest(filled().registry)
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=body, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_a_large_estate_stays_under_thirty_thousand_series_and_renders_quickly() -> None:
+    """200 services x 3 scorers x 2 versions, all roles, on 32 partitions."""
+    telemetry = Telemetry()
+    roles = ("planner", "retrieval", "tool_call", "completion", "unknown")
+    for service in range(200):
+        for version in ("m-1", "m-2"):
+            reductions = tuple(
+                reduction(f"scorer-{n}", **dict.fromkeys(roles, 0.4)) for n in range(3)
+            )
+            telemetry.observe_verdict(
+                verdict(service=f"s-{service}", model_version=version, reductions=reductions)
+            )
+        for reason in ("threshold", "policy", "identity"):
+            for severity in ("critical", "warning"):
+                telemetry.observe_incident(
+                    incident(service=f"s-{service}", reason=reason, severity=severity)
+                )
+        for scorer in range(3):
+            key = {
+                "service": f"s-{service}",
+                "scorer": f"scorer-{scorer}",
+                "reference": "m-1",
+                "current": "m-2",
+            }
+            for role in roles:
+                telemetry.observe_drift(
+                    **key, role=role, decision="not_yet", d=0.1, log_e=1.0, log_threshold=7.0
+                )
+            telemetry.observe_mix(
+                **key,
+                decision="not_yet",
+                composition_share=0.5,
+                log_e={"length": 1.0, "roles": 1.0},
+            )
+            telemetry.observe_gate(f"s-{service}", f"scorer-{scorer}", "unknown")
+    for partition in map(str, range(32)):
+        for gauge in (
+            telemetry.open_lives,
+            telemetry.closed_lives,
+            telemetry.open_bytes,
+            telemetry.closed_bytes,
+        ):
+            gauge.labels(partition).set(1)
+        for topic in ("monitor.fragments", "agent-spans"):
+            telemetry.consumer_lag_seconds.labels("assemble", topic, partition).set(0)
+            telemetry.consumer_lag_records.labels("assemble", topic, partition).set(0)
+    before = time.perf_counter()
+    body = generate_latest(telemetry.registry).decode()
+    assert (
+        time.perf_counter() - before < 3.0
+    )  # off the loop; twenty times what it takes on a laptop
+    series = sum(not line.startswith("#") for line in body.splitlines())
+    assert 15_000 < series < 30_000
