@@ -51,6 +51,7 @@ Field = Literal[
     "evaluation_label",
     "target_trace",  # an evaluation span's target
     "target_span",
+    "target_role",
     "genai",  # presence marks a span as GenAI
 ]
 MANY: Final[frozenset[Field]] = frozenset({"input_part", "result_part", "tool_request", "score"})
@@ -273,6 +274,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row("toxicity_score", "score", LOOSE),
     Row("agent_monitor.target.trace_id", "target_trace", OWN),
     Row("agent_monitor.target.span_id", "target_span", OWN),
+    Row("agent_monitor.target.role", "target_role", OWN),
     Row("gen_ai.evaluation.target.trace_id", "target_trace", LOOSE),
     Row("gen_ai.evaluation.target.span_id", "target_span", LOOSE),
     Row("evaluated.trace_id", "target_trace", LOOSE),

@@ -18,7 +18,7 @@ from monitor.intake.found import Found
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, hex_id
 from monitor.intake.scores import Refusal, Scales
 from monitor.intake.tokens import parse
-from monitor.model import EVALUATOR, GUARDRAIL, UNKNOWN, Link, Score, Source, SpanScore
+from monitor.model import EVALUATOR, GUARDRAIL, ROLES, UNKNOWN, Link, Score, Source, SpanScore
 
 JUDGES = (EVALUATOR, GUARDRAIL)
 
@@ -167,4 +167,5 @@ def value_of(given: Given) -> bytes:
 
 def role_of(found: Found) -> str:
     """Role of the judged unit, if the score's own attributes name it."""
-    return found.text("role") or UNKNOWN
+    role = found.text("target_role")
+    return role if role in ROLES else UNKNOWN

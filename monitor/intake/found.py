@@ -17,11 +17,33 @@ class Place(NamedTuple):
     units: dict[str, Unit]
 
 
+# How an attribute bears on the meaning of its span (`Hit.way`).
+REPEATS: Final = 0  # its few values come again and again: their meaning is remembered
+PER_SPAN: Final = 1  # an id: copied into the meaning
+ITS_OWN: Final = 2  # content, scores, targets: read anew for each span
+
+_WAYS: Final[dict[Field, int]] = {
+    **dict.fromkeys(
+        (
+            "role", "unit", "model", "model_alias", "agent", "tool_name", "tool_type", "tags", "genai", "finish",
+        ),
+        REPEATS,
+    ),
+    "tool_call_id": PER_SPAN,
+    "session": PER_SPAN,
+}  # fmt: skip
+
+
 class Hit(NamedTuple):
     """Where an attribute belongs; ``label`` is what ``*`` stands for, else the attribute's name."""
 
     places: tuple[Place, ...]
     label: str
+    way: int
+
+
+def _hit(places: tuple[Place, ...], label: str) -> Hit:
+    return Hit(places, label, max(_WAYS.get(place.field, ITS_OWN) for place in places))
 
 
 class Found:
@@ -33,6 +55,13 @@ class Found:
         self.unit: Unit | None = None
         self.unit_rank = _NOTHING
         self.raw_unit: str | None = None  # what no convention maps
+
+    @classmethod
+    def of(cls, said: Iterable[tuple[Hit, Any]]) -> Found:
+        found = cls()
+        for hit, value in said:
+            found.add(value, hit)
+        return found
 
     def add(self, value: Any, hit: Hit) -> None:
         for field, rank, units in hit.places:
@@ -73,7 +102,7 @@ class Lookup:
         for rank, row in enumerate(rows):
             places.setdefault(row.attribute, []).append(Place(row.field, rank, row.units))
         self._exact: dict[str, Hit | None] = {
-            name: Hit(tuple(at), name)
+            name: _hit(tuple(at), name)
             for name, at in places.items()
             if "*" not in name and "#" not in name
         }
@@ -85,23 +114,14 @@ class Lookup:
 
     def hit(self, key: str) -> Hit | None:
         known = self.known
-        return known[key] if key in known else self._learn(key)
+        return known[key] if key in known else self.learn(key)
 
-    def find(self, attributes: Iterable[tuple[str, Any]]) -> Found:
-        found = Found()
-        known = self.known
-        for key, value in attributes:
-            hit = known[key] if key in known else self._learn(key)
-            if hit is not None:
-                found.add(value, hit)
-        return found
-
-    def _learn(self, key: str) -> Hit | None:
+    def learn(self, key: str) -> Hit | None:
         hit = None
         for pattern, places in self._patterns:
             match = pattern.fullmatch(key)
             if match:
-                hit = Hit(places, match.group(1) if pattern.groups else key)
+                hit = _hit(places, match.group(1) if pattern.groups else key)
                 break
         if len(self.known) >= self._cache_size:
             self.known.clear()  # in place: callers hold it

@@ -9,7 +9,7 @@ from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
 from monitor.intake.content import request, request_of_parts
 from monitor.intake.conventions import DATASTORE, ROWS, TOOL_SPAN_NAME_PREFIXES, Field, Unit
-from monitor.intake.found import Found, Lookup
+from monitor.intake.found import PER_SPAN, REPEATS, Found, Hit, Lookup
 from monitor.intake.tags import PRIVATE_READ, READ_TAGS, UNTRUSTED_READ, TagTable
 from monitor.intake.tokens import Content, Tokenizer
 from monitor.model import (
@@ -19,6 +19,7 @@ from monitor.model import (
     MEMBER,
     OVERFLOW,
     PLAIN,
+    ROLES,
     TRUNCATED,
     UNKNOWN,
     WRAPPER,
@@ -44,6 +45,13 @@ _KINDS: Final[dict[Unit | None, int]] = {
     "plain": PLAIN,
     "embedding": PLAIN,
 }
+# Label of a metric for spans that are no members.
+KIND_NAMES: Final[dict[int, str]] = {
+    EVALUATOR: "evaluator",
+    GUARDRAIL: "guardrail",
+    WRAPPER: "wrapper",
+    PLAIN: "plain",
+}
 _MEANS_TOOL: Final = frozenset(
     {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call"}
 )
@@ -61,6 +69,7 @@ class Meaning(NamedTuple):
     kind: int
     model_version: str
     detail: SpanDetail | None
+    unknown: str | None = None  # raw value that no convention maps
 
 
 class Interpreter:
@@ -73,8 +82,9 @@ class Interpreter:
         self._tags = TagTable(config.tag_rules, config.tool_tags, bounds.cache)
         self._tokenizer = Tokenizer(config.token_key, bounds)
         self._raw_roles: set[str] = set()
-        self._labels: dict[str, str] = {}
-        self._names: dict[str, str] = {}
+        self.meanings: dict[tuple[object, ...], Meaning] = {}
+        self.labels: dict[str, str] = {}
+        self.names: dict[str, str] = {}
 
     @staticmethod
     def kind_of(found: Found) -> int:
@@ -84,22 +94,60 @@ class Interpreter:
 
     def label(self, text: str, batch: Batch) -> str:
         """A string that becomes a label (service, model version), one object for all that are equal."""
-        return self._labels.get(text) or self._bounded(self._labels, text, self.bounds.label, batch)
+        return self.labels.get(text) or self._bounded(self.labels, text, self.bounds.label, batch)
 
     def name(self, text: str, batch: Batch) -> str:
         """A span's name, likewise."""
-        return self._names.get(text) or self._bounded(self._names, text, self.bounds.name, batch)
+        return self.names.get(text) or self._bounded(self.names, text, self.bounds.name, batch)
 
     def _bounded(self, known: dict[str, str], text: str, limit: int, batch: Batch) -> str:
         if len(text) > limit:
-            batch.counts["clipped", "label" if known is self._labels else "name"] += 1
+            batch.counts["clipped", "label" if known is self.labels else "name"] += 1
             return text[:limit]
         if len(known) >= self.bounds.cache:
             known.clear()
         known[text] = text
         return text
 
-    def meaning(
+    def remembered(
+        self,
+        key: tuple[object, ...],
+        said: list[tuple[Hit, Any]],
+        name: str,
+        batch: Batch,
+        **own: Any,
+    ) -> Meaning:
+        """The meaning of a span whose attributes all repeat, but for ids. ``key`` holds everything that
+        the meaning depends on; ``own`` as for `meaning`."""
+        meaning = self.meanings.get(key)
+        if meaning is None:
+            if len(self.meanings) >= self.bounds.cache:
+                self.meanings.clear()
+            repeating = Found.of(each for each in said if each[0].way == REPEATS)
+            # An id's presence marks a GenAI span; which id it is makes no other difference.
+            repeating.best.update({field: (0, None) for field in _IDS if _names(said, field)})
+            meaning = self.meanings[key] = self.derive(repeating, name, batch, **own)
+        elif meaning.unknown is not None:
+            self._count_unknown(meaning.unknown, batch)
+        ids = [each for each in said if each[0].way == PER_SPAN]
+        if not ids:
+            return meaning
+        found = Found.of(ids)
+        limit = self.bounds.name
+        call_id, session = found.text("tool_call_id"), found.text("session")
+        old = meaning.detail or _NO_DETAIL
+        detail = SpanDetail(
+            old.tool_name,
+            call_id if call_id is None else call_id[:limit],
+            old.agent,
+            session if session is None else session[:limit],
+            old.tags,
+            old.links,
+            flags=old.flags,
+        )
+        return meaning._replace(detail=detail)
+
+    def derive(
         self,
         found: Found,
         name: str,
@@ -115,19 +163,21 @@ class Interpreter:
         """``own_*``: the native format's own fields, which win. A scored span is always looked at, so
         it is never a wrapper or plain."""
         own_role = own_role or found.text("role")
-        unit = found.unit
+        unit, unknown = found.unit, None
         if own_role is not None:
             unit = OWN_ROLES.get(own_role)
             if unit is None and own_role != UNKNOWN:
-                self._count_unknown(own_role, batch)
-        elif unit is None and found.raw_unit is not None:
-            self._count_unknown(found.raw_unit, batch)
+                unknown = own_role
+        elif unit is None:
+            unknown = found.raw_unit
+        if unknown is not None:
+            self._count_unknown(unknown, batch)
 
         tool_name = found.text("tool_name")
         if tool_name is None and unit == "tool":
             tool_name = _tool_of(name)
         tags = self._tags_of(tool_name, unit, found)
-        role = own_role if own_role in _ROLE_NAMES else self._role(unit, found, tags)
+        role = own_role if own_role in ROLES else self._role(unit, found, tags)
         kind = self._kind(unit, found, is_native=is_native or own_role is not None, scored=scored)
 
         model, flags = own_model, 0
@@ -136,8 +186,9 @@ class Interpreter:
             if model is None:
                 model = found.text("model_alias")
                 flags = ALIAS_MODEL if model is not None else 0
+        model = UNKNOWN if model is None else self.label(model, batch)
         detail = self._detail(found, unit, batch, tool_name, tags, links, flags, is_root=is_root)
-        return Meaning(role, kind, UNKNOWN if model is None else self.label(model, batch), detail)
+        return Meaning(role, kind, model, detail, unknown)
 
     def _role(self, unit: Unit | None, found: Found, tags: tuple[str, ...]) -> str:
         match unit:
@@ -282,7 +333,14 @@ class Interpreter:
         batch.counts["unknown_role", raw] += 1
 
 
-_ROLE_NAMES: Final = frozenset({"planner", "retrieval", "tool_call", "completion", UNKNOWN})
+_IDS: Final[tuple[Field, ...]] = ("tool_call_id", "session")
+_NO_DETAIL: Final = SpanDetail()
+
+
+def _names(said: list[tuple[Hit, Any]], field: Field) -> bool:
+    return any(place.field == field for hit, _ in said for place in hit.places)
+
+
 _CONTENT: Final[frozenset[Field]] = frozenset({"arguments", "result", "input", "output"})
 
 

@@ -17,11 +17,18 @@ from monitor.intake import reasons, refuse
 from monitor.intake.batch import Batch, KafkaRecord
 from monitor.intake.config import IntakeConfig
 from monitor.intake.conventions import SERVICE_NAME
-from monitor.intake.evaluations import Given, Scorekeeper, of_attributes, role_of, targets_of
-from monitor.intake.found import Found
+from monitor.intake.evaluations import (
+    JUDGES,
+    Given,
+    Scorekeeper,
+    of_attributes,
+    role_of,
+    targets_of,
+)
+from monitor.intake.found import ITS_OWN, REPEATS, Found, Hit
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose, hex_id
 from monitor.intake.loose import DECODER_ERRORS, Unusable, check_depth, read_loosely
-from monitor.intake.meaning import Interpreter
+from monitor.intake.meaning import KIND_NAMES, Interpreter
 from monitor.model import MEMBER, UNKNOWN, Score, Source, Span, SpanFault
 
 _MAX_TIME: Final = 2**64 - 1  # as OTLP's fixed64
@@ -60,9 +67,6 @@ class NativeSpan(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _FIELDS: Final = frozenset(NativeSpan.__struct_fields__)
-_NOTHING: Final = Found()
-# Without attributes these say all there is; a tool's or retrieval's name may still tell a tool.
-_SAYS_ALL: Final = frozenset({None, "planner", "completion"})
 
 
 class NativeDecoder:
@@ -75,6 +79,7 @@ class NativeDecoder:
         self._decode = msgspec.json.Decoder(NativeSpan).decode
         self._canonical = msgspec.msgpack.Encoder(order="deterministic").encode
         self._canonical_json = msgspec.json.Encoder(order="deterministic").encode
+        self._parents: dict[str, str] = {}
         self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"native-span")
 
     def decode(
@@ -82,7 +87,7 @@ class NativeDecoder:
     ) -> None:
         """Every record becomes a span, a fault, a dead letter, or is counted as ignored."""
         decode, accept = self._decode, self._accept
-        limit, nesting = self._bounds.message_bytes, self._bounds.nesting
+        limit = self._bounds.message_bytes
         roles: list[str] = []
         for record in records:
             value = record.value
@@ -100,9 +105,6 @@ class NativeDecoder:
                     raw, refused = self._repair(value)
                 else:
                     refused = ()
-                    # Only a record with that many brackets can be nested that deep.
-                    if value.count(b"[") + value.count(b"{") > nesting:
-                        check_depth(raw.attributes, nesting)
                 role = accept(raw, source, value, batch, refused)
             except Unusable as unusable:
                 refuse.item(batch, unusable.reason, unusable.detail, source, value)
@@ -121,19 +123,47 @@ class NativeDecoder:
         refused: Sequence[Given],
     ) -> str | None:
         """Puts a good span into ``batch`` and gives its role; None if it became something else."""
-        attributes = raw.attributes
         if self._keep and not self._is_kept(raw):
             batch.counts["ignored", "keep"] += 1
             return None
-        interpreter = self._interpreter
-        label = interpreter.label
-        service = UNKNOWN if not raw.service else label(raw.service, batch)
-        name = "" if not raw.name else interpreter.name(raw.name, batch)
+        interpreter, labels = self._interpreter, self._interpreter.labels
+        service = raw.service
+        service = (labels.get(service) or interpreter.label(service, batch)) if service else UNKNOWN
+        own_model = raw.model_version or None
+        if own_model is not None:
+            own_model = labels.get(own_model) or interpreter.label(own_model, batch)
+        name = raw.name
+        name = (interpreter.names.get(name) or interpreter.name(name, batch)) if name else ""
         own_role = raw.role or None
         if own_role == UNKNOWN:
             own_role = None  # as if absent: attributes may know
-        model = None if not raw.model_version else label(raw.model_version, batch)
-        found = interpreter.lookup.find(attributes.items()) if attributes else _NOTHING
+        start, end = raw.start_unix_nano or 0, raw.end_unix_nano or 0
+        if start > _MAX_TIME or end > _MAX_TIME:
+            raise Unusable(reasons.WRONG_TYPE, "a time has more than 64 bits")
+
+        # --- what the attributes say
+        attributes = raw.attributes
+        said: list[tuple[Hit, Any]] = []
+        key: list[object] = [own_role, own_model, name]
+        repeats, ids = True, False
+        if attributes:
+            known = interpreter.lookup.known
+            for attribute, content in attributes.items():
+                hit = (
+                    known[attribute] if attribute in known else interpreter.lookup.learn(attribute)
+                )
+                if hit is not None:
+                    said.append((hit, content))
+                    key.append(attribute)
+                    if hit.way == REPEATS:
+                        key.append(content)
+                    elif hit.way == ITS_OWN:
+                        repeats = False
+                    else:
+                        ids = True
+                if content.__class__ is dict or content.__class__ is list:
+                    repeats = repeats and hit is None  # no key of a dict
+                    check_depth(content, self._bounds.nesting)
 
         # --- identity
         trace_raw = raw.trace_id
@@ -141,76 +171,87 @@ class NativeDecoder:
         span_id = hex_id(raw.span_id or "", SPAN_BYTES)
         parent = parent_raw = raw.parent_span_id or None
         if parent_raw is not None:
-            parent = hex_id(parent_raw, SPAN_BYTES)
+            parent = self._parents.get(parent_raw) or self._parent(parent_raw)
             if parent is None and not parent_raw.strip("0"):
                 parent_raw = None  # zeros: a root
-        start, end = raw.start_unix_nano or 0, raw.end_unix_nano or 0
-        if start > _MAX_TIME or end > _MAX_TIME:
-            raise Unusable(reasons.WRONG_TYPE, "a time has more than 64 bits")
 
         # --- scores and meaning
         given = raw.scores
-        scores: tuple[Score, ...]
-        if found.many or found.best or refused or self._scales_differ:
-            scores = self._all_scores(raw, found, refused, trace_id, span_id, source, batch)
-        elif not given:
-            scores = ()
-        elif len(given) == 1 and 0.0 <= given[0].value <= 1.0 and len(given[0].scorer) <= _SHORT:
-            one = given[0]
-            scores = (Score(one.scorer, one.version or UNKNOWN, one.value),)
+        scores: tuple[Score, ...] = ()
+        found = None if repeats else Found.of(said)
+        if found is None and not refused and not self._scales_differ:
+            if given:
+                one = given[0]
+                if len(given) == 1 and 0.0 <= one.value <= 1.0 and len(one.scorer) <= _SHORT:
+                    scores = (Score(one.scorer, one.version or UNKNOWN, one.value),)
+                else:
+                    scores = self._scores(raw, (), None, trace_id, span_id, source, batch)
         else:
-            scores = self._all_scores(raw, found, refused, trace_id, span_id, source, batch)
-        role, kind, detail = own_role or UNKNOWN, MEMBER, None
-        if found is not _NOTHING or own_role not in _SAYS_ALL:
-            role, kind, read_model, detail = interpreter.meaning(
+            scores = self._scores(raw, refused, found, trace_id, span_id, source, batch)
+        if found is None:
+            key.append(bool(scores))
+            whole = tuple(key)
+            meaning = interpreter.meanings.get(whole)
+            if meaning is None or ids or meaning.unknown is not None:
+                meaning = interpreter.remembered(
+                    whole,
+                    said,
+                    name,
+                    batch,
+                    own_role=own_role,
+                    own_model=own_model,
+                    is_native=True,
+                    scored=bool(scores),
+                )
+        else:
+            meaning = interpreter.derive(
                 found,
                 name,
                 batch,
                 own_role=own_role,
-                own_model=model,
+                own_model=own_model,
                 is_root=parent_raw is None,
                 is_native=True,
                 scored=bool(scores),
             )
-            model = read_model if model is None else model
+        role, kind, model, detail, _ = meaning
 
         if trace_id is None or span_id is None or (parent is None and parent_raw is not None):
             fault, why = self._fault(raw, trace_id, span_id)
-            broken = SpanFault(fault, why, service, role, name, model or UNKNOWN, scores, source)
+            broken = SpanFault(fault, why, service, role, name, model, scores, source)
             refuse.span(batch, trace_id, span_id, broken, value)
             return None
-        if scores and found.best:
-            targets = targets_of(found, trace_id, (), kind)
+        if scores and (kind in JUDGES or found is not None):
+            targets = targets_of(found or Found(), trace_id, (), kind)
             if targets is not None:
+                as_role = role_of(found or Found())
                 self._keeper.detach(
-                    scores, targets, service, role_of(found), trace_id, span_id, source, batch
+                    scores, targets, service, as_role, trace_id, span_id, source, batch
                 )
                 scores = ()
 
-        content = (span_id, parent, raw.service, raw.name, own_role, raw.model_version, start, end)
+        head = (span_id, parent, raw.service, raw.name, own_role, raw.model_version, start, end)
+        content_hash = self._content_hash((head, given, attributes))
         span = Span(
-            span_id,
-            role,
-            scores,
-            parent,
-            service,
-            name,
-            model or UNKNOWN,
-            start,
-            end,
-            kind,
-            self._content_hash(content, given, attributes),
-            source,
-            detail,
-        )
-        known = batch.spans.get(trace_id)
-        if known is None:
+            span_id, role, scores, parent, service, name, model, start, end, kind, content_hash, source, detail
+        )  # fmt: skip
+        siblings = batch.spans.get(trace_id)
+        if siblings is None:
             batch.spans[trace_id] = [span]
         else:
-            known.append(span)
-        return role
+            siblings.append(span)
+        return role if kind == MEMBER else KIND_NAMES[kind]
 
-    def _content_hash(self, *content: object) -> bytes:
+    def _parent(self, raw: str) -> str | None:
+        """A parent's id, remembered: its children come together."""
+        parent = hex_id(raw, SPAN_BYTES)
+        if parent is not None:
+            if len(self._parents) >= self._bounds.cache:
+                self._parents.clear()
+            self._parents[raw] = parent
+        return parent
+
+    def _content_hash(self, content: object) -> bytes:
         state = self._hash.copy()
         try:
             state.update(self._canonical(content))
@@ -218,11 +259,11 @@ class NativeDecoder:
             state.update(self._canonical_json(content))
         return state.digest()
 
-    def _all_scores(
+    def _scores(
         self,
         raw: NativeSpan,
-        found: Found,
         refused: Sequence[Given],
+        found: Found | None,
         trace_id: str | None,
         span_id: str | None,
         source: Source,
@@ -231,8 +272,9 @@ class NativeDecoder:
         """Own scores first; an attribute adds only a scorer that has none there."""
         given = [Given(s.scorer, s.value, None, s.version) for s in raw.scores or ()]
         given.extend(refused)
-        own = {each.scorer for each in given}
-        given.extend(each for each in of_attributes(found) if each.scorer not in own)
+        if found is not None:
+            own = {each.scorer for each in given}
+            given.extend(each for each in of_attributes(found) if each.scorer not in own)
         return self._keeper.accept(given, trace_id, span_id, source, batch) if given else ()
 
     @staticmethod

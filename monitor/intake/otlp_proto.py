@@ -23,11 +23,11 @@ from monitor.intake.evaluations import (
     role_of,
     targets_of,
 )
-from monitor.intake.found import Found, Hit
+from monitor.intake.found import ITS_OWN, REPEATS, Found, Hit
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, diagnose
 from monitor.intake.loose import Unusable
-from monitor.intake.meaning import Interpreter
-from monitor.model import UNKNOWN, Link, Source, Span, SpanFault
+from monitor.intake.meaning import KIND_NAMES, Interpreter
+from monitor.model import MEMBER, UNKNOWN, Link, Source, Span, SpanFault
 
 _HASH_BYTES: Final = 16
 _CACHED: Final = 128  # bytes of an attribute that is worth remembering: longer ones are content
@@ -140,7 +140,7 @@ class ProtoTraces:
 
     def _span(self, packed: bytes, origin: _Origin, source: Source, batch: Batch) -> str | None:
         """Puts one span into ``batch`` and gives its role; None if it became something else."""
-        bounds, interpreter = self._bounds, self._interpreter
+        bounds, interpreter, service = self._bounds, self._interpreter, origin.service
         try:
             raw = wire.Span.FromString(packed)
         except wire.WireError as error:
@@ -152,8 +152,7 @@ class ProtoTraces:
                 reasons.TOO_MANY_ATTRIBUTES,
                 f"span has {len(attributes)} attributes and {len(events)} events",
             )
-        found = Found()
-        canonical = self._read(attributes, found)
+        canonical, key, said = self._read(attributes)
         if self._keep and not self._is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None
@@ -163,10 +162,8 @@ class ProtoTraces:
             raise Unusable(reasons.NOT_UTF8, "name is not UTF-8") from error
 
         trace_raw, span_raw, parent_raw = raw.trace_id, raw.span_id, raw.parent_span_id
-        good_trace = len(trace_raw) == TRACE_BYTES and any(trace_raw)
-        good_span = len(span_raw) == SPAN_BYTES and any(span_raw)
-        trace_id = trace_raw.hex() if good_trace else None
-        span_id = span_raw.hex() if good_span else None
+        trace_id = trace_raw.hex() if len(trace_raw) == TRACE_BYTES and any(trace_raw) else None
+        span_id = span_raw.hex() if len(span_raw) == SPAN_BYTES and any(span_raw) else None
         has_parent = any(parent_raw)
         good_parent = not has_parent or len(parent_raw) == SPAN_BYTES
 
@@ -174,22 +171,29 @@ class ProtoTraces:
         packed_links = raw.links
         if packed_links:
             links = self._links(packed_links, batch)
-        given = list(of_attributes(found)) if found.many or "evaluation_name" in found.best else []
-        judged = interpreter.kind_of(found) in JUDGES
-        if judged and not given:
-            given.extend(of_output(found, name))
-        canonical_events: list[bytes] = []
-        if events:
-            canonical_events = self._events(events, given)
+        given: list[Given] = []
+        canonical_events = self._events(events, given) if events else []
+        found = None
+        if key is None or links:
+            found = Found.of(said)
+            given = [*of_attributes(found), *given]
+            if not given and interpreter.kind_of(found) in JUDGES:
+                given = list(of_output(found, name))
         scores = self._keeper.accept(given, trace_id, span_id, source, batch) if given else ()
-        role, kind, model, detail = interpreter.meaning(
-            found,
-            name,
-            batch,
-            is_root=not has_parent,
-            scored=bool(scores),
-            links=links,
-        )
+        if found is None and key is not None:
+            meaning = interpreter.remembered(
+                (name, bool(scores), *key), said, name, batch, scored=bool(scores)
+            )
+        else:
+            meaning = interpreter.derive(
+                found or Found(),
+                name,
+                batch,
+                is_root=not has_parent,
+                scored=bool(scores),
+                links=links,
+            )
+        role, kind, model, detail, _ = meaning
         if trace_id is None or span_id is None or not good_parent:
             field, bad, size = (
                 ("trace_id", trace_raw, TRACE_BYTES)
@@ -199,30 +203,23 @@ class ProtoTraces:
                 else ("parent_span_id", parent_raw, SPAN_BYTES)
             )
             fault, why = diagnose(field, bad, size)
-            broken = SpanFault(fault, why, origin.service, role, name, model, scores, source)
+            broken = SpanFault(fault, why, service, role, name, model, scores, source)
             whole = wire.message_of(origin.resource, origin.scope, packed)
             refuse.span(batch, trace_id, span_id, broken, whole)
             return None
-        if scores:
-            targets = targets_of(found, trace_id, links, kind)
+        if scores and (found is not None or kind in JUDGES):
+            judging = found or Found()
+            targets = targets_of(judging, trace_id, links, kind)
             if targets is not None:
                 self._keeper.detach(
-                    scores,
-                    targets,
-                    origin.service,
-                    role_of(found),
-                    trace_id,
-                    span_id,
-                    source,
-                    batch,
+                    scores, targets, service, role_of(judging), trace_id, span_id, source, batch
                 )
                 scores = ()
         start, end = raw.start_time_unix_nano, raw.end_time_unix_nano
         state = self._hash.copy()
         state.update(
-            b"%b\0%b\0%b\0%d\0%d\0%d\0%b\0%b\0%b\0%d\0"
+            b"%b\0%b\0%d\0%d\0%d\0%b\0%b\0%b\0%d\0"
             % (
-                trace_raw,
                 span_raw,
                 parent_raw if has_parent else b"",
                 raw.kind,
@@ -230,47 +227,48 @@ class ProtoTraces:
                 end,
                 raw.name,
                 raw.status,
-                origin.service.encode(),
+                service.encode(),
                 len(canonical),
             )
         )
         canonical.sort()
         state.update(b"\0".join((*canonical, *canonical_events, *sorted(packed_links))))
+        parent = parent_raw.hex() if has_parent else None
         span = Span(
-            span_id,
-            role,
-            scores,
-            parent_raw.hex() if has_parent else None,
-            origin.service,
-            name,
-            model,
-            start,
-            end,
-            kind,
-            state.digest(),
-            source,
-            detail,
-        )
+            span_id, role, scores, parent, service, name, model, start, end, kind, state.digest(), source, detail
+        )  # fmt: skip
         batch.spans.setdefault(trace_id, []).append(span)
-        return role
+        return role if kind == MEMBER else KIND_NAMES[kind]
 
-    def _read(self, attributes: Iterable[bytes], found: Found) -> list[bytes]:
-        """Adds what attributes say to ``found``; gives their canonical bytes. Raises Unusable."""
+    def _read(
+        self, attributes: Iterable[bytes]
+    ) -> tuple[list[bytes], list[bytes] | None, list[tuple[Hit, Any]]]:
+        """Canonical bytes of all attributes, what identifies the span's meaning (None: nothing does, it has
+        content or scores), and what the conventions read. Raises Unusable."""
         seen = self._seen
         canonical: list[bytes] = []
+        key: list[bytes] = []
+        said: list[tuple[Hit, Any]] = []
+        repeats = True
         for packed in attributes:
-            said = seen.get(packed) or self._attribute(packed)
-            if said[1] is not None:
-                found.add(said[2], said[1])
-            canonical.append(said[0])
-        return canonical
+            plain, hit, value = seen.get(packed) or self._attribute(packed)
+            canonical.append(plain)
+            if hit is not None:
+                said.append((hit, value))
+                if hit.way == REPEATS:
+                    key.append(packed)
+                elif hit.way == ITS_OWN:
+                    repeats = False
+                else:
+                    key.append(hit.label.encode())
+        return canonical, key if repeats else None, said
 
     def _attribute(self, packed: bytes) -> _Said:
         """What one attribute says. One that nobody reads is not parsed, as long as it is plain ASCII:
         then no string in it can be broken."""
         canonical = wire.canonical(packed)
         hit = None
-        if canonical[:1] == b"\n" and canonical[1] < 128:
+        if len(canonical) > 1 and canonical[:1] == b"\n" and canonical[1] < 128:
             key = canonical[2 : 2 + canonical[1]]
             hit = self._hits[key] if key in self._hits else self._learn(key)
             if hit is None and canonical.isascii():
@@ -299,11 +297,11 @@ class ProtoTraces:
                 event = wire.Event.FromString(packed)
             except wire.WireError as error:
                 raise Unusable(reasons.NOT_PROTOBUF, "event is no OTLP event protobuf") from error
-            found = Found()
-            parts = sorted(self._read(event.attributes, found))
+            canonical_attributes, _, said = self._read(event.attributes)
             if event.name == _EVENT_NAME:
-                given.extend(of_attributes(found))
-            canonical.append(b"%d\0%b\0%b" % (event.time_unix_nano, event.name, b"\0".join(parts)))
+                given.extend(of_attributes(Found.of(said)))
+            parts = b"\0".join(sorted(canonical_attributes))
+            canonical.append(b"%d\0%b\0%b" % (event.time_unix_nano, event.name, parts))
         return canonical
 
     def _links(self, links: Iterable[bytes], batch: Batch) -> tuple[Link, ...]:
