@@ -104,7 +104,7 @@ class Report:
                 _number(report.d),
                 _number(report.log_e),
                 Text(report.decision, "bold red" if report.decision == "drift" else ""),
-                f"{report.traces['reference']:,} / {report.traces['current']:,}",
+                f"{report.traces.reference:,} / {report.traces.current:,}",
             )
         return table
 

@@ -6,26 +6,29 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import Annotated, Final, TypeVar
 
 import typer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
+from pydantic import TypeAdapter
 
 from monitor.codec import encode_json
 from monitor.errors import MonitorError, TopicMismatch
 from monitor.settings import Settings
-from monitor.stream import clients
-from monitor.stream.reset import reset_fragments_partition, reset_input_partition
+from monitor.settings.values import Start
+from monitor.stream import clients, reset
 from monitor.stream.topics import check as check_topics
 from monitor.stream.topics import create as create_topics
-from monitor.stream.topics import largest_input, specs
+from monitor.stream.topics import largest_input, partition_counts, specs
 
 T = TypeVar("T")
 
 app = typer.Typer(help="The monitor's own topics: make, check, dump, cure.", no_args_is_help=True)
 
+StartAt: Final[TypeAdapter[str | datetime]] = TypeAdapter(Start)
 TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
 DUMP_BATCH: Final = 2_000  # records a poll; bounds memory, not meaning
 
@@ -85,10 +88,22 @@ def reset_partition(
     settings = Settings.load()
     if (input_topic is None) != (to is None):
         raise typer.BadParameter("--input and --to go together")
-    if input_topic is not None and to is not None:
-        typer.echo(_run(reset_input_partition(settings, input_topic, partition, to), settings))
-    else:
-        typer.echo(_run(reset_fragments_partition(settings, partition), settings))
+    if input_topic is None or to is None:
+        done = _run(reset.reset_partition(settings, partition), settings)
+        typer.echo(
+            f"partition {done.partition} begins anew at offset {done.at}; what was not published of "
+            f"[{done.published_to}, {done.at}) is lost, and a critical incident says so"
+        )
+        return
+    try:
+        start = StartAt.validate_python(to)
+    except ValueError as error:
+        raise typer.BadParameter(f"--to {to!r}: {error}") from error
+    moved = _run(reset.reset_input(settings, input_topic, partition, start), settings)
+    typer.echo(
+        f"{moved.topic}[{moved.partition}] goes on at offset {moved.at}, before it was "
+        f"{'nowhere' if moved.before is None else moved.before}; records left out: {moved.skipped or 0}"
+    )
 
 
 @app.command("dump")
@@ -124,8 +139,6 @@ async def committed_records(
 
 
 async def _partitions(settings: Settings, topic: str) -> int:
-    from monitor.stream.topics import partition_counts
-
     async with clients.admin(settings) as admin:
         counts = await partition_counts(admin, [topic])
     if topic not in counts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,7 @@ REFERENCE_SECONDS: Final = (
 )
 PHASE_SECONDS: Final = 18  # at most, for what should come out of the traffic of a version
 PAGE_SECONDS: Final = 10
+STRONG_EVIDENCE: Final = math.log(20)  # of a change: E at which one in twenty is wrong without one
 
 BEHAVIOUR_ROLES: Final = ("planner", "retrieval", "tool_call", "completion")
 
@@ -272,4 +274,7 @@ class Story:
 
 
 def _incident_rate_unchanged(mix: MixReport) -> Claim:
-    raise NotImplementedError
+    rates = mix.incidents
+    if rates is None or rates.log_e is None:
+        return Claim("incident rate: unchanged", False, "not known")
+    return Claim("incident rate: unchanged", rates.log_e < STRONG_EVIDENCE, rates.statement)

@@ -12,13 +12,14 @@ import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
-from monitor.codec import decode_output
-from monitor.drift.report import DriftReport, MixReport, decode_report
+from monitor.drift.report import DriftReport, MixReport
 from monitor.errors import MonitorError
 from monitor.model import Incident, Verdict
 from monitor.stream.topics import TopicNames
 
 T = TypeVar("T")
+
+_decoder = msgspec.json.Decoder(Verdict | Incident | DriftReport | MixReport)
 
 POLL_SECONDS: Final = 0.1
 
@@ -95,21 +96,14 @@ class Watch:
                 self._keep(record.value)
 
     def _keep(self, value: bytes) -> None:
-        kind = msgspec.json.decode(value, type=_Kind).kind
-        if kind in ("drift", "mix"):
-            report = decode_report(value)
-            if isinstance(report, DriftReport):
-                self.drift[report.current, report.role] = report
-            else:
-                self.mix[report.current] = report
-            return
-        output = decode_output(value)
-        if isinstance(output, Verdict):
-            self.verdicts[output.trace_id] = output
-        elif isinstance(output, Incident) and output.trace_id is not None:
-            known = self.incidents[output.trace_id]
-            known[:] = [i for i in known if i.incident_id != output.incident_id] + [output]
-
-
-class _Kind(msgspec.Struct):
-    kind: str
+        match _decoder.decode(value):
+            case Verdict() as verdict:
+                self.verdicts[verdict.trace_id] = verdict
+            case Incident(trace_id=str(trace_id)) as incident:
+                known = self.incidents[trace_id]
+                known[:] = [i for i in known if i.incident_id != incident.incident_id]
+                known.append(incident)
+            case DriftReport() as drift:
+                self.drift[drift.current, drift.role] = drift
+            case MixReport() as mix:
+                self.mix[mix.current] = mix

@@ -8,20 +8,19 @@ The partition is 0 and a record's offset is its line, counted from 1 over all fi
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from monitor.codec import encode_fold_record
-from monitor.drift.engine import DriftEngine, DriftSettings
+from monitor.drift.engine import DriftEngine
 from monitor.drift.messages import ScoreDelta, encode_message
 from monitor.drift.report import DriftReport, MixReport
+from monitor.drift.settings import DriftSettings
 from monitor.errors import MonitorError
-from monitor.intake import Batch, Intake, IntakeConfig
-from monitor.intake.decode import ENCODINGS, Encoding
+from monitor.intake import ENCODINGS, Batch, Intake, IntakeConfig
 from monitor.model import DeadLetter, GateRecord, Incident, SettingsRecord, Tick, Verdict
 from monitor.replay.lines import CapturedMessage, Line, UnreadableFile, decode_value, raw_lines
 from monitor.trace.config import FoldSettings
@@ -80,28 +79,26 @@ class Replay:
         self._now_ms = now_ms
         self._line = line.number
         self.summary.lines += 1
-        batch = Batch()
-        if line.encoding in ENCODINGS:
-            encoding: Encoding = line.encoding  # type: ignore[assignment]  # a str that is one of them
-            self._intake.decode(
-                encoding, line.topic, 0, (_FileRecord(line.number, now_ms, line.value),), batch
-            )
-        else:
-            known = ", ".join(sorted(ENCODINGS))
-            raise UnreadableFile(
-                f"line {line.number}: encoding {line.encoding!r} is not read; known: {known}"
-            )
-        fragments = list(
-            batch.fragments()
-        )  # first: a span too large for a fragment becomes a dead letter here
-        for _, fragment in fragments:
-            self.summary.spans += len(fragment.spans)
-            self._fold.apply(line.number, now_ms, encode_fold_record(fragment))
+        batch = self._decode(line, now_ms)
+        fragments = list(batch.encoded_fragments())  # may add a dead letter: a span past the limit
+        self.summary.spans += sum(map(len, batch.spans.values()))
+        for _, payload in fragments:
+            self._fold.apply(line.number, now_ms, payload)
         for orphan in batch.orphans:
             self._fold.apply(line.number, now_ms, encode_fold_record(orphan))
         for letter in batch.dead_letters:
             yield self._counted(msgspec.structs.replace(letter, value=None))
         yield from self._drain()
+
+    def _decode(self, line: Line, now_ms: int) -> Batch:
+        if line.encoding not in ENCODINGS:
+            raise UnreadableFile(
+                f"line {line.number}: encoding {line.encoding!r} is not read; known: {', '.join(ENCODINGS)}"
+            )
+        batch = Batch()
+        record = _FileRecord(line.number, now_ms, line.value)
+        self._intake.decode(line.encoding, line.topic, 0, (record,), batch)
+        return batch
 
     def finish(self) -> Iterator[Record]:
         """Let time pass until nothing is open, kept or unflushed."""
@@ -188,8 +185,3 @@ def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLette
         appended = message.timestamp if message.timestamp_type == "LogAppendTime" else None
         fold.apply(message.offset, appended, decode_value(path, message))
         yield from fold.drain().records
-
-
-def counts(records: Iterable[object]) -> Counter[str]:
-    """How many records of each type; for reports and tests."""
-    return Counter(type(record).__name__ for record in records)
