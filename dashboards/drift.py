@@ -76,6 +76,7 @@ def build() -> dashboard.Dashboard:
                     'max by (service, scorer, reference, current, what) (agent_monitor_mix_log_e{service=~"$service",scorer=~"$scorer"})',
                     "{{what}} {{service}} {{scorer}}: {{reference}} → {{current}}",
                 ),
+                minimum=None,
             )
         )
         .with_panel(

@@ -23,7 +23,7 @@ def build() -> dashboard.Dashboard:
         board(
             "incidents",
             "Incidents",
-            "What was opened, why and where. Each incident's evidence is in its record: `monitor incidents show`.",
+            "What was opened, why and where. Each incident's evidence is in its record in monitor.incidents.",
             since="now-24h",
         )
         .with_variable(choice("service", "Service", "agent_monitor_incidents_total"))

@@ -64,6 +64,7 @@ def lines(
     *queries: Query,
     span: int = 12,
     stacked: bool = False,
+    minimum: float | None = 0,
     maximum: float | None = None,
     exemplars: bool = False,
 ) -> timeseries.Panel:
@@ -74,7 +75,6 @@ def lines(
         .description(description)
         .datasource(DATASOURCE)
         .unit(unit)
-        .min(0)
         .span(span)
         .height(8)
         .line_width(1)
@@ -95,6 +95,8 @@ def lines(
     )
     if stacked:
         panel = panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
+    if minimum is not None:
+        panel = panel.min(minimum)
     if maximum is not None:
         panel = panel.max(maximum)
     for number, query in enumerate(queries):

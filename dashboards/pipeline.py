@@ -145,7 +145,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "Dead letters",
-                "Items refused a second, by reason. They are kept for `monitor deadletters`.",
+                "Items refused a second, by reason. They are kept in monitor.deadletters.",
                 PER_SECOND,
                 Query(
                     f"sum by (topic, reason) (rate(agent_monitor_dead_letters_total{RATE}))",

@@ -197,7 +197,7 @@ class ThresholdByRole(BaseModel):
     retrieval: Score = Field(
         DEFAULT_THRESHOLDS["retrieval"],
         description="Threshold of retrieval spans. Our choice, not measured: retrieved text often scores "
-        "high in isolation; `monitor thresholds suggest` proposes one from your own traffic.",
+        "high in isolation; try others on your own traffic with `monitor replay`.",
     )
     tool_call: Score = Field(
         DEFAULT_THRESHOLDS["tool_call"], description="Threshold of tool-call spans."
