@@ -33,13 +33,18 @@ class Budget(msgspec.Struct, frozen=True):
 DEFAULT: Final = Budget()
 
 
-def neighbourhood(report: IdentityReport, centre: str, budget: Budget = DEFAULT) -> Neighbourhood:
+def neighbourhood(
+    report: IdentityReport, centre: str, budget: Budget = DEFAULT, *, trace_id: str = ""
+) -> Neighbourhood:
     """Neighbourhood of the span ``centre`` in the trace that ``report`` is about.
 
     ``refused`` where identity is rejected: no edge of it could be believed. ``partial`` where it is incomplete.
     Spans come in causal order (structure first, then time), the same for every order of arrival. If there are more than
     the budget holds, those come first that say more: ancestors, where its arguments came from, links, the
     tool call that it answers, siblings before it, descendants, where its result went, siblings after it.
+
+    trace_id  of the trace. A link is followed only if it names this very trace: span ids of another one may be the
+              same. Without it no link is followed, and each is listed as a gap
     """
     if report.status == "rejected":
         return Neighbourhood(
@@ -48,18 +53,19 @@ def neighbourhood(report: IdentityReport, centre: str, budget: Budget = DEFAULT)
     span = report.by_id.get(centre)
     if span is None:
         return Neighbourhood("partial", centre, gaps=(f"span {centre} never came",))
-    drawing = _Drawing(report, span, budget)
+    drawing = _Drawing(report, span, budget, trace_id)
     drawing.take_all()
     return drawing.finished()
 
 
 class _Drawing:
-    def __init__(self, report: IdentityReport, centre: Span, budget: Budget) -> None:
+    def __init__(self, report: IdentityReport, centre: Span, budget: Budget, trace_id: str) -> None:
         self.by_id = report.by_id
         self.children = report.children
         self.report = report
         self.centre = centre
         self.budget = budget
+        self.trace_id = trace_id
         trees = parts(report)
         self.part: Part = next(part for part in trees if centre.span_id in part.entered)
         self.position = {
@@ -95,10 +101,9 @@ class _Drawing:
         spans = sorted(self.taken.values(), key=lambda span: self.position[span.span_id])
         for span in spans:
             self._tie_parent(span)
-            for link in span.detail.links if span.detail else ():
-                target = self.taken.get(link.span_id)
-                if target is not None and target is not span:
-                    self._tie(target, span, "link")
+            for span_id in self._links_of(span):
+                if span_id in self.taken and span_id != span.span_id:
+                    self._tie(self.taken[span_id], span, "link")
         self._order_siblings(spans)
         if self.report.status == "incomplete":
             for fault in self.report.faults:
@@ -176,22 +181,23 @@ class _Drawing:
 
     def _linked(self) -> list[Span]:
         """Spans of this trace that the centre links to, then those that link to it."""
-        found = []
         for link in self.centre.detail.links if self.centre.detail else ():
-            target = self.by_id.get(link.span_id)
-            if target is None:
+            if link.trace_id != self.trace_id:
                 self._gap(
-                    f"link to span {link.span_id} of trace {link.trace_id}: not in this trace"
+                    f"link to span {link.span_id} of trace {link.trace_id}: not followed, another trace"
                 )
-            else:
-                found.append(target)
+            elif link.span_id not in self.by_id:
+                self._gap(f"link to span {link.span_id}, which never came")
+        found = [
+            self.by_id[span_id] for span_id in self._links_of(self.centre) if span_id in self.by_id
+        ]
         me = self.centre.span_id
-        found.extend(
-            span
-            for span in self.in_order
-            if span.detail is not None and any(link.span_id == me for link in span.detail.links)
-        )
-        return found
+        return [*found, *(span for span in self.in_order if me in self._links_of(span))]
+
+    def _links_of(self, span: Span) -> list[str]:
+        """Ids of the spans of this trace that ``span`` links to."""
+        links = () if span.detail is None else span.detail.links
+        return [link.span_id for link in links if link.trace_id == self.trace_id]
 
     def _same_call(self) -> list[Span]:
         """The span that shares the centre's tool-call id. An id that more spans share tells nothing apart."""
