@@ -38,3 +38,16 @@ class IntakeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(
                 f"token key has {len(self.token_key)} bytes, must have {low} to {high}"
             )
+
+
+def is_accepted(value: object, accepted: frozenset[str]) -> bool:
+    """Whether a keep rule takes an attribute's value; what is no text is compared as it is printed."""
+    match value:
+        case str():
+            return value in accepted
+        case bool():
+            return str(value).lower() in accepted
+        case int() | float():
+            return str(value) in accepted
+        case _:
+            return False

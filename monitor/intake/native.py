@@ -15,7 +15,7 @@ import msgspec
 
 from monitor.intake import reasons, refuse
 from monitor.intake.batch import Batch, KafkaRecord
-from monitor.intake.config import IntakeConfig
+from monitor.intake.config import IntakeConfig, is_accepted
 from monitor.intake.conventions import SERVICE_NAME
 from monitor.intake.evaluations import (
     JUDGES,
@@ -33,7 +33,7 @@ from monitor.model import MEMBER, UNKNOWN, Score, Source, Span, SpanFault
 
 _MAX_TIME: Final = 2**64 - 1  # as OTLP's fixed64
 _HASH_BYTES: Final = 16
-_SHORT: Final = 64  # characters of a scorer's name that need no look at the bound
+_ZEROS: Final = bytes(SPAN_BYTES)
 
 
 class NativeScore(msgspec.Struct, gc=False):
@@ -72,6 +72,7 @@ _FIELDS: Final = frozenset(NativeSpan.__struct_fields__)
 class NativeDecoder:
     def __init__(self, config: IntakeConfig, interpreter: Interpreter, keeper: Scorekeeper) -> None:
         self._bounds = config.bounds
+        self._label = config.bounds.label
         self._keep = config.keep
         self._interpreter = interpreter
         self._keeper = keeper
@@ -143,7 +144,6 @@ class NativeDecoder:
 
         # --- what the attributes say
         attributes = raw.attributes
-        said: list[tuple[Hit, Any]] = []
         key: list[object] = [own_role, own_model, name]
         repeats, ids = True, False
         if attributes:
@@ -153,7 +153,6 @@ class NativeDecoder:
                     known[attribute] if attribute in known else interpreter.lookup.learn(attribute)
                 )
                 if hit is not None:
-                    said.append((hit, content))
                     key.append(attribute)
                     if hit.way == REPEATS:
                         key.append(content)
@@ -161,14 +160,25 @@ class NativeDecoder:
                         repeats = False
                     else:
                         ids = True
-                if content.__class__ is dict or content.__class__ is list:
+                if content.__class__ is not str and isinstance(content, dict | list):
                     repeats = repeats and hit is None  # no key of a dict
                     check_depth(content, self._bounds.nesting)
 
         # --- identity
         trace_raw = raw.trace_id
         trace_id = trace_raw if trace_raw in batch.spans else hex_id(trace_raw or "", TRACE_BYTES)
-        span_id = hex_id(raw.span_id or "", SPAN_BYTES)
+        span_id: str | None
+        try:  # hex_id, without the call
+            octets = bytes.fromhex(raw.span_id or "")
+            span_id = octets.hex()
+            if (
+                len(octets) != SPAN_BYTES
+                or len(raw.span_id or "") != 2 * SPAN_BYTES
+                or octets == _ZEROS
+            ):
+                span_id = None
+        except ValueError:
+            span_id = None
         parent = parent_raw = raw.parent_span_id or None
         if parent_raw is not None:
             parent = self._parents.get(parent_raw) or self._parent(parent_raw)
@@ -178,12 +188,18 @@ class NativeDecoder:
         # --- scores and meaning
         given = raw.scores
         scores: tuple[Score, ...] = ()
-        found = None if repeats else Found.of(said)
+        found = None if repeats or not attributes else Found.of(self._said(attributes))
         if found is None and not refused and not self._scales_differ:
             if given:
                 one = given[0]
-                if len(given) == 1 and 0.0 <= one.value <= 1.0 and len(one.scorer) <= _SHORT:
-                    scores = (Score(one.scorer, one.version or UNKNOWN, one.value),)
+                version = one.version or UNKNOWN
+                if (
+                    len(given) == 1
+                    and 0.0 <= one.value <= 1.0
+                    and 0 < len(one.scorer) <= self._label
+                    and len(version) <= self._label
+                ):
+                    scores = (Score(one.scorer, version, one.value),)
                 else:
                     scores = self._scores(raw, (), None, trace_id, span_id, source, batch)
         else:
@@ -195,7 +211,7 @@ class NativeDecoder:
             if meaning is None or ids or meaning.unknown is not None:
                 meaning = interpreter.remembered(
                     whole,
-                    said,
+                    self._said(attributes),
                     name,
                     batch,
                     own_role=own_role,
@@ -241,6 +257,12 @@ class NativeDecoder:
         else:
             siblings.append(span)
         return role if kind == MEMBER else KIND_NAMES[kind]
+
+    def _said(self, attributes: dict[str, Any] | None) -> list[tuple[Hit, Any]]:
+        """What the conventions read."""
+        lookup = self._interpreter.lookup
+        hits = [(lookup.hit(key), value) for key, value in (attributes or {}).items()]
+        return [(hit, value) for hit, value in hits if hit is not None]
 
     def _parent(self, raw: str) -> str | None:
         """A parent's id, remembered: its children come together."""
@@ -288,7 +310,7 @@ class NativeDecoder:
     def _is_kept(self, raw: NativeSpan) -> bool:
         attributes = raw.attributes or {}
         return all(
-            (raw.service if key == SERVICE_NAME else attributes.get(key)) in accepted
+            is_accepted(raw.service if key == SERVICE_NAME else attributes.get(key), accepted)
             for key, accepted in self._keep.items()
         )
 

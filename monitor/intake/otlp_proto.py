@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from monitor.intake import reasons, refuse, wire
 from monitor.intake.batch import Batch, KafkaRecord
-from monitor.intake.config import IntakeConfig
+from monitor.intake.config import IntakeConfig, is_accepted
 from monitor.intake.conventions import EVALUATION_EVENT, SERVICE_NAME
 from monitor.intake.evaluations import (
     JUDGES,
@@ -132,7 +132,9 @@ class ProtoTraces:
         service = said.get(SERVICE_NAME)
         service = service[: self._bounds.label] if isinstance(service, str) and service else UNKNOWN
         said[SERVICE_NAME] = service
-        kept = frozenset(key for key, accepted in self._keep.items() if said.get(key) in accepted)
+        kept = frozenset(
+            key for key, accepted in self._keep.items() if is_accepted(said.get(key), accepted)
+        )
         if len(self._services) >= self._bounds.cache:
             self._services.clear()
         self._services[resource] = service, kept
@@ -323,7 +325,7 @@ class ProtoTraces:
         if not missing:
             return True
         said = dict(_key_value(packed) for packed in attributes)
-        return all(said.get(key) in self._keep[key] for key in missing)
+        return all(is_accepted(said.get(key), self._keep[key]) for key in missing)
 
 
 def _key_value(packed: bytes) -> tuple[str, Any]:

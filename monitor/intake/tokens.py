@@ -26,6 +26,7 @@ _WHEN = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:t.*)?|\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:am|pm)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 )
 _DOTTED = re.compile(r"(?:[\w-]+\.)+[a-z]{2,10}")
+_BEGINS_AS_JSON = re.compile(r'\{\s*"|\[\s*(?:[\[{"\d-]|true|false|null)|"[^"]*\Z')
 _EDGE = ".,:!?-_~^$€£%+\\"
 
 _json = msgspec.json.Decoder()
@@ -151,11 +152,13 @@ def leaves(value: object) -> Iterator[str]:
 
 
 def parse(text: str) -> tuple[object, int]:
-    """JSON text as a value, also where the sender cut it; (None, TRUNCATED) if nothing can be made of it."""
+    """JSON text as a value, also where the sender cut it (TRUNCATED); None if it is none, or beyond use."""
     try:
         return _json.decode(text), 0
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         pass
+    if not _BEGINS_AS_JSON.match(text):  # a Python dict as printed, a sentence in brackets
+        return None, 0
     try:
         return _json.decode(closed(text)), TRUNCATED
     except (msgspec.DecodeError, RecursionError, UnicodeError):
