@@ -58,6 +58,7 @@ def _judged(
     done = Conclusion()
     rules = life.rules
     judged = judge(
+        life.trace_id,
         life.load(),
         life.alone() if life.waiting else (),
         rules,
@@ -188,9 +189,8 @@ class _Desk:
         strongest = self.judged.strongest_unordered()
         page = self._page("identity", "", severity, worst)
         if strongest is not None:
-            policy, of_policy = strongest
-            page.policy_class = policy.policy_class
-            severity = higher(severity, of_policy)
+            page.policy_class = strongest.policy_class
+            severity = higher(severity, strongest.severity)
         page.severity = higher(page.severity, severity)
         if worst is not None and (
             page.best is None

@@ -20,10 +20,11 @@ from monitor.model import (
     SpanFault,
     SpanScore,
 )
-from monitor.policy.match import match
-from monitor.policy.rules import Finding, Policy, Step
+from monitor.policy.match import strongest_in_any_order
+from monitor.policy.rules import Finding, Policy
 from monitor.trace.identity import LISTED_IDS, IdentityReport, examine
 from monitor.trace.life import Content
+from monitor.trace.neighbourhood import neighbourhood
 from monitor.trace.pages import (
     Candidate,
     fault_candidates,
@@ -31,7 +32,7 @@ from monitor.trace.pages import (
     span_candidate,
 )
 from monitor.trace.reduce import reduce_scores
-from monitor.trace.rules import Rules, Severity, higher
+from monitor.trace.rules import Rules
 
 # Kinds of gap and fault that only the fold can know; the others are `monitor.trace.identity`'s.
 SCORE_WITHOUT_SPAN: Final = "score_without_span"
@@ -64,10 +65,12 @@ class Judgement:
         "rules",
         "service",
         "spans",
+        "trace_id",
     )
 
     def __init__(
         self,
+        trace_id: str,
         report: IdentityReport,
         members: list[Span],
         faults: Sequence[SpanFault],
@@ -114,9 +117,7 @@ class Judgement:
             return Neighbourhood(
                 "partial", centre, gaps=("the span is not here: its neighbours are unknown",)
             )
-        from monitor.trace.neighbourhood import neighbourhood
-
-        return neighbourhood(self.report, centre)
+        return neighbourhood(self.report, centre, trace_id=self.trace_id)
 
     def due_alone(self) -> list[Candidate]:
         """Scores still without their span that are at or over the threshold of the role they name."""
@@ -167,23 +168,16 @@ class Judgement:
                 best = candidate
         return best
 
-    def strongest_unordered(self) -> tuple[Policy, Severity] | None:
+    def strongest_unordered(self) -> Policy | None:
         """Of a rejected trace no order can be known: the gravest policy whose steps are all here in any order.
 
         Breaking an id must never be cheaper than being caught.
         """
-        best: tuple[Policy, Severity] | None = None
-        for policy in self.rules.settings.policies:
-            if policy.steps and all(
-                any(_fits(step, span) for span in self.members) for step in policy.steps
-            ):
-                severity: Severity = policy.severity
-                if best is None or higher(best[1], severity) != best[1]:
-                    best = (policy, severity)
-        return best
+        return strongest_in_any_order(self.members, self.rules.settings.policies)
 
 
 def judge(
+    trace_id: str,
     content: Content,
     alone: Sequence[SpanScore],
     rules: Rules,
@@ -205,7 +199,7 @@ def judge(
     if alone:
         _list_gap(report, alone)
     members = [span for span in report.spans if span.kind == MEMBER]
-    judged = Judgement(report, members, content.faults, alone, rules, cut)
+    judged = Judgement(trace_id, report, members, content.faults, alone, rules, cut)
     if members:
         judged.reductions = reduce_scores(report.spans, report, settings, gates, judged.service)
         service = judged.service
@@ -218,7 +212,7 @@ def judge(
                 here = report.parents
                 earlier = [span for span in residue if span.span_id not in here]
                 whole = examine([*earlier, *spans], content.faults, redelivery=settings.redelivery)
-            judged.findings = match(whole, settings.policies, rules.thresholds, cut=cut)
+            judged.findings = rules.matcher.match(whole, cut=cut)
     return judged
 
 
@@ -236,19 +230,12 @@ def _of_whom(report: IdentityReport) -> tuple[str, str]:
         return UNKNOWN, UNKNOWN
     first = spans[0]
     if report.roots and first.parent_span_id is not None:
-        first = next(span for span in spans if span.parent_span_id is None)
+        for first in (
+            reversed(spans) if len(report.roots) == 1 else spans
+        ):  # a root mostly ends last
+            if first.parent_span_id is None:
+                break
     if first.model_version != UNKNOWN:
         return first.service, first.model_version
-    return first.service, next(
-        (s.model_version for s in spans if s.model_version != UNKNOWN), UNKNOWN
-    )
-
-
-def _fits(step: Step, span: Span) -> bool:
-    tags = () if span.detail is None else span.detail.tags
-    return (
-        (not step.tags or any(tag in step.tags for tag in tags))
-        and not any(tag in step.not_tags for tag in tags)
-        and (not step.roles or span.role in step.roles)
-        and (step.min_score <= 0.0 or (span.safety_score or 0.0) >= step.min_score)
-    )
+    known = next((s.model_version for s in spans if s.model_version != UNKNOWN), UNKNOWN)
+    return first.service, known

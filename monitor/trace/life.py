@@ -19,50 +19,71 @@ CUTTING: Final = frozenset({"max_lifetime", "max_spans", "pressure"})  # these e
 OPEN: Final = -1  # number of a life that has not closed
 
 
-class Content:
-    """The decoded items of a life in arrival order."""
+class Shape:
+    """What an open life must know of its tree to tell whether it is complete: ids, not spans.
 
-    __slots__ = ("_parents", "by_id", "faults", "root_ended", "scores", "spans")
+    The spans themselves are decoded again at closing: they lie in memory a quarter as large until then, and
+    are fresh in the processor's caches when they are judged, which pays for the second decoding.
+    """
+
+    __slots__ = ("_ids", "_parents", "root_ended")
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.by_id: dict[str, Span] = {}  # the last copy of a repeated id
-        self.scores: list[
-            tuple[int, SpanScore]
-        ] = []  # with the number of spans that were here before it
-        self.faults: list[SpanFault] = []
         self.root_ended = False
-        self._parents: set[str | None] = set()
+        self._ids: set[str | None] = set()
+        self._parents: set[str | None] = set()  # but those known to be here
 
-    def add(self, fragment: Fragment) -> None:
-        spans = fragment.spans
-        if spans:
-            self.spans += spans
-            by_id = self.by_id
-            parents = []
-            for span in spans:
-                by_id[span.span_id] = span
-                parents.append(span.parent_span_id)
-            self._parents.update(parents)
-            if not self.root_ended and None in self._parents:
+    def add(self, spans: Sequence[Span]) -> None:
+        self._ids.update([span.span_id for span in spans])
+        parents = {span.parent_span_id for span in spans}
+        if None in parents:
+            parents.discard(None)
+            if not self.root_ended:
+                # One with a start and no end is still under way.
                 self.root_ended = any(
                     s.parent_span_id is None and (s.end_unix_nano or not s.start_unix_nano)
                     for s in spans
                 )
-        if fragment.scores:
-            before = len(self.spans)
-            self.scores += [(before, score) for score in fragment.scores]
-        if fragment.faults:
-            self.faults += fragment.faults
+        self._parents |= parents
 
     def complete(self) -> bool:
         """Root ended and no unresolved parent. What was resolved once is not looked at again."""
         if not self.root_ended:
             return False
-        by_id = self.by_id
-        parents = {p for p in self._parents if p is not None and p not in by_id}
-        self._parents = cast("set[str | None]", parents)
-        return not parents
+        self._parents = self._parents - self._ids
+        return not self._parents
+
+
+class Content:
+    """The decoded items of a life in arrival order.
+
+    spans   every copy of every span
+    scores  those that came apart from their span, each with the number of spans that were here before it
+    """
+
+    __slots__ = ("_by_id", "_indexed", "faults", "scores", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.scores: list[tuple[int, SpanScore]] = []
+        self.faults: list[SpanFault] = []
+        self._by_id: dict[str, Span] = {}
+        self._indexed = 0
+
+    def add(self, fragment: Fragment) -> None:
+        self.spans += fragment.spans
+        if fragment.scores:
+            before = len(self.spans)
+            self.scores += [(before, score) for score in fragment.scores]
+        self.faults += fragment.faults
+
+    def find(self, span_id: str) -> Span | None:
+        """The span of that id, of several copies the last."""
+        new = self.spans[self._indexed :]
+        if new:
+            self._by_id.update({span.span_id: span for span in new})
+            self._indexed = len(self.spans)
+        return self._by_id.get(span_id)
 
     def joined(self) -> list[Span]:
         """The spans with the scores in force: the last that a scorer version gave, one a scorer version.
@@ -70,7 +91,7 @@ class Content:
         A span that meant nothing until it was scored is a member from then on.
         """
         spans = self.spans
-        if not self.scores and not any(len(span.scores) > 1 for span in spans):
+        if not self.scores and max([len(span.scores) for span in spans], default=0) <= 1:
             return spans
         apart: dict[str, list[tuple[int, Score]]] = {}
         for before, late in self.scores:
@@ -109,8 +130,8 @@ def _in_force(span: Span, place: int, apart: Sequence[tuple[int, Score]]) -> Spa
 class Life:
     """(trace_id, offset of its first fragment): an id that is used again later is another life.
 
-    While it is open ``content`` holds the decoded items; once closed only the raw fragments stay, and
-    ``content`` is decoded again when something late needs it, until the next flush.
+    It holds raw fragments; ``content`` is decoded from them to judge the life, and where a score looks for its
+    span, and then kept until the life has been judged.
     """
 
     __slots__ = (
@@ -119,6 +140,7 @@ class Life:
         "bytes",
         "closed_at_ms",
         "closed_by",
+        "complete",
         "content",
         "continues",
         "count",
@@ -133,11 +155,11 @@ class Life:
         "number",
         "pages",
         "part",
-        "quiet_by",
         "residue",
         "revision",
         "rules",
         "scheduled",
+        "shape",
         "stored",
         "trace_id",
         "waiting",
@@ -155,13 +177,14 @@ class Life:
         self.fragments: list[tuple[int, bytes]] = []
         self.bytes = 0  # of encoded items, and of the residue taken over
         self.count = 0  # spans and faults kept, every copy
-        self.content: Content | None = Content()
+        self.content: Content | None = None
+        self.shape = Shape()  # while it is open
         self.waiting: dict[str, list[SpanScore]] = {}  # scores whose span is not here
         self.pages: Pages = {}
         self.continues: int | None = None
         self.residue: tuple[Span, ...] = ()
         self.cut = False
-        self.quiet_by: ClosedBy = "idle"
+        self.complete = False  # root ended and no unresolved parent
         self.scheduled = 0  # deadline of its earliest closing timer
         # Once closed:
         self.number = OPEN
@@ -187,7 +210,7 @@ class Life:
         rules = self.rules
         quiet = self.last_vt + rules.idle_ms
         by: ClosedBy = "idle"
-        if self.quiet_by == "root_complete":
+        if self.complete:
             graced = self.last_vt + rules.root_grace_ms
             if graced <= quiet:
                 quiet, by = graced, "root_complete"
@@ -267,10 +290,10 @@ class Life:
         life.gates = {(service, scorer): gate for service, scorer, gate in state.gates}
         life.dirty = state.dirty
         life.stored = stored
-        life.content = None
         if life.open:
-            if life.load().complete():
-                life.quiet_by = "root_complete"
+            spans = Content.of(raw for _, raw in fragments).spans
+            life.shape.add(spans)
+            life.complete = life.shape.complete()
             life.scheduled = life.closing()[0]
         return life
 

@@ -36,8 +36,6 @@ LISTED_SPANS: Final = 500
 FRAGMENTS_TOPIC: Final = "monitor.fragments"  # where the fold's own input has its coordinates
 MONITOR_SERVICE: Final = "agent-monitor"  # service of an incident that is about the monitor itself
 
-PENDING: Final = Forensics("pending")
-
 
 def provenance(partition: int, life: Life, causing_offset: int, gate: dict[str, str]) -> Provenance:
     return Provenance(

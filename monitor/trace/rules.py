@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from monitor.errors import UndecodableRecord
+from monitor.policy.match import Matcher
 from monitor.trace.config import FoldSettings, ScorerRule
 from monitor.trace.thresholds import Thresholds
 
@@ -32,6 +33,7 @@ class Rules:
         "idle_ms",
         "late_window_ms",
         "lowest",
+        "matcher",
         "max_lifetime_ms",
         "max_spans",
         "open_budget",
@@ -49,6 +51,7 @@ class Rules:
         self.content = content
         self.thresholds = Thresholds(settings)
         self.lowest = self.thresholds.lowest
+        self.matcher = Matcher(settings.policies, self.thresholds)
         life = settings.lifecycle
         self.root_grace_ms = max(1, life.root_grace_ms)
         self.idle_ms = max(1, life.idle_ms)

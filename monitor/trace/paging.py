@@ -1,0 +1,90 @@
+"""Thresholds, span by span: a page does not wait for its trace to close, and no limit silences one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from monitor.model import MEMBER, PLAIN, Fault, Forensics, Fragment, Span, SpanScore
+from monitor.trace.life import Life
+from monitor.trace.output import Outbox
+from monitor.trace.pages import Candidate, Page, fault_candidates, span_candidate
+from monitor.trace.records import pending_incident
+
+PENDING: Final = Forensics("pending")
+
+
+class Pager:
+    """Looks at the items of one fragment of one life, at one moment.
+
+    offset  of the fragment
+    date    of the moment, as the log dates it
+    paged   whether some incident was opened or revised
+    """
+
+    __slots__ = ("date", "life", "offset", "out", "paged")
+
+    def __init__(self, out: Outbox, life: Life, offset: int, date: int) -> None:
+        self.out = out
+        self.life = life
+        self.offset = offset
+        self.date = date
+        self.paged = False
+
+    def look(self, fragment: Fragment, *, kept: bool) -> None:
+        """Judge every score by its threshold. ``kept``: the life keeps these items (a score that waited for
+        one of these spans has found it)."""
+        life = self.life
+        for span in fragment.spans:
+            if span.kind == MEMBER:
+                for score in span.scores:
+                    self._score(span, score.scorer, score.version, score.value)
+            if life.waiting:
+                for early in life.waiting.get(span.span_id, ()):
+                    self._join(span, early)
+                if kept:
+                    life.waiting.pop(span.span_id, None)
+        for late in fragment.scores:
+            known = life.load().find(late.span_id)
+            if known is None:
+                life.waiting.setdefault(late.span_id, []).append(late)
+            else:
+                self._join(known, late)
+        for fault in fragment.faults:
+            self.out.count("faults")
+            for candidate in fault_candidates(fault, life.rules):
+                if candidate.threshold is not None:
+                    self._page(candidate, Forensics("rejected", (Fault(fault.fault, (), 1),)))
+
+    def _join(self, span: Span, late: SpanScore) -> None:
+        """A score that came apart from its span counts with the span's own role and service."""
+        if span.kind in (MEMBER, PLAIN):
+            self._score(span, late.score.scorer, late.score.version, late.score.value)
+
+    def _score(self, span: Span, scorer: str, version: str, value: float) -> None:
+        rules = self.life.rules
+        if value < rules.lowest:
+            return
+        threshold = rules.thresholds.value(span.service, scorer, span.role)
+        if value >= threshold:
+            self._page(span_candidate(span, scorer, version, value, threshold, rules), PENDING)
+
+    def _page(self, candidate: Candidate, forensics: Forensics) -> None:
+        life = self.life
+        rejected = forensics.status == "rejected"
+        key = ("identity", "") if rejected else ("threshold", candidate.scorer)
+        page = life.pages.get(key)
+        if page is None:
+            page = life.pages[key] = Page(
+                "identity" if rejected else "threshold",
+                key[1],
+                candidate.evidence.service,
+                candidate.severity,
+                self.date,
+                self.offset,
+                policy_class=None if rejected else life.rules.scorer(key[1]).policy_class,
+            )
+        if page.offer(candidate, self.offset):
+            page.revision += 1
+            page.told = page.telling(forensics)
+            self.out.records.append(pending_incident(self.out.partition, life, page, forensics))
+            self.paged = True
