@@ -1,0 +1,158 @@
+"""The private names of Faust that we lean on, and what our overrides make of them.
+
+If the first tests fail after an update of Faust or aiokafka: read the changed functions again, decide whether our overrides
+still cure what they cure, and only then pin them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import aiokafka
+import faust
+import pytest
+from faust.app.base import App
+from faust.stores import memory
+from faust.tables.base import Collection
+from faust.tables.recovery import Recovery
+from faust.transport import consumer as base
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.stream.faust_overrides import (
+    ExactCommitConsumer,
+    OverriddenApp,
+    ReadCommittedThread,
+    Transport,
+)
+
+PINNED: dict[Callable[..., Any], str] = {
+    driver.AIOKafkaConsumerThread._create_worker_consumer: "c2701bfc3e6f",
+    driver.Consumer._new_consumer_thread: "0870ec53dea7",
+    base.Consumer.ack: "5fcf41cf4515",
+    base.Consumer._add_gap: "4df2573ded7c",
+    base.Consumer._new_offset: "1d2c7ea89a7a",
+    base.Consumer._filter_committable_offsets: "dc5e9baf5d99",
+    base.Consumer._should_commit: "5ce941793947",
+    base.Consumer._drain_messages: "44a2500309e8",
+    base.Consumer.on_partitions_revoked: "d04b7ae72c6f",
+    base.Consumer.getmany: "4b168d84882a",
+    App._new_transport: "42db531312dd",
+    App._create_directories: "a9f571c3b04a",
+    App.on_init_dependencies: "7621a70a9b01",
+    App._on_partitions_revoked: "d5c895bbe57d",
+    App._on_partitions_assigned: "de932b7927db",
+    memory.Store.apply_changelog_batch: "71863e3cd727",
+    memory.Store.on_recovery_completed: "a00bef343e13",
+    Collection.send_changelog: "3dd3884e1b5f",
+    Recovery.on_recovery_completed: "6ef567acf072",
+    Recovery.on_rebalance: "aa4d997a1795",
+}
+
+
+@pytest.mark.parametrize("function", PINNED, ids=lambda f: f.__qualname__)
+def test_contract_what_we_override_or_lean_on_is_as_it_was_read(
+    function: Callable[..., Any],
+) -> None:
+    assert digest(function) == PINNED[function], (
+        f"{function.__qualname__} of faust-streaming {faust.__version__} has changed: read it, see the docstring above"
+    )
+
+
+def digest(function: Callable[..., Any]) -> str:
+    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]
+
+
+def test_contract_the_isolation_level_can_still_be_set_after_construction() -> None:
+    assert "self._isolation_level = isolation_level" in inspect.getsource(
+        aiokafka.AIOKafkaConsumer.__init__
+    )
+    assert "isolation_level=self._isolation_level" in inspect.getsource(
+        aiokafka.AIOKafkaConsumer.start
+    )
+
+
+def test_contract_an_app_is_wired_through_to_our_consumer() -> None:
+    app = OverriddenApp("t", broker="kafka://localhost:1", store="memory://")
+    assert isinstance(app.transport, Transport)
+    assert Transport.Consumer is ExactCommitConsumer
+    assert issubclass(ReadCommittedThread, driver.AIOKafkaConsumerThread)
+
+
+# --- the commit ---------------------------------------------------------------------------------------
+
+TP0 = TP("t", 0)
+
+
+class Message:
+    def __init__(self, offset: int, generation: int = 1) -> None:
+        self.tp, self.topic, self.offset, self.generation_id, self.acked = (
+            TP0,
+            "t",
+            offset,
+            generation,
+            False,
+        )
+
+
+def consumer() -> Any:
+    made = object.__new__(ExactCommitConsumer)
+    made._acked, made._acked_index = defaultdict(list), defaultdict(set)
+    made._committed_offset = defaultdict(lambda: None)
+    made._unacked_messages, made._n_acked, made._waiting_for_ack = WeakSet(), 0, None
+    made.flow_active = True
+    made.app = SimpleNamespace(
+        consumer_generation_id=1, topics=SimpleNamespace(acks_enabled_for=lambda _: True)
+    )
+    return made
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=40), st.data())
+def test_law_a_commit_never_passes_an_unacked_message_and_reaches_the_last(
+    gaps: list[int], data: st.DataObject
+) -> None:
+    """Offsets with holes (markers, aborted records), acked in any order, a commit after each ack."""
+    offsets = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    made = consumer()
+    messages = [Message(offset) for offset in offsets]
+    for message in messages:
+        made._unacked_messages.add(message)
+    committed = 0
+    left = set(offsets)
+    for message in data.draw(st.permutations(messages)):
+        assert made.ack(message)
+        left.discard(message.offset)
+        offset = made._new_offset(TP0)
+        if offset is not None:
+            assert not left or offset <= min(left)
+            committed = max(committed, offset)
+            made._committed_offset[TP0] = committed
+    assert committed == offsets[-1] + 1
+    assert len(made._acked[TP0]) <= 1  # the books do not grow
+
+
+async def test_gaps_are_not_kept() -> None:
+    made = consumer()
+    made._gap = defaultdict(list)
+    await made._add_gap(TP0, 1, 10**9)
+    assert made._gap == {}
+
+
+@pytest.mark.parametrize(("generation", "flowing"), [(0, True), (1, False)])
+def test_an_ack_from_before_the_rebalance_does_not_count(generation: int, flowing: bool) -> None:
+    made = consumer()
+    made.flow_active = flowing
+    stale = Message(100, generation)
+    made._unacked_messages.add(stale)
+    assert not made.ack(stale)
+    assert stale.acked
+    assert made._new_offset(TP0) is None
+    assert len(made._unacked_messages) == 0
