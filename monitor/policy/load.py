@@ -124,8 +124,9 @@ def _step_faults(step: Step, earlier: list[str], *, last: bool) -> Iterator[str]
             yield f"flow_from names {name!r}, which is no earlier step (earlier: {known})"
     if step.flow_from and not last:
         yield "flow_from is for the last step; the steps between need tags"
-    if step.unexplained and not step.flow_from:
-        yield "unexplained stands in for a flow; name flow_from too"
+    for name in ("unexplained", "plain_words"):
+        if getattr(step, name) and not step.flow_from:
+            yield f"{name} stands in for a flow; name flow_from too"
 
 
 def _rise_faults(rise: Rise) -> Iterator[str]:

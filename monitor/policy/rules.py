@@ -30,6 +30,8 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                  of one of them and was not in the user's request
     unexplained  last step only: instead of such a flow it may hold a value that is neither in the user's request
                  nor in any earlier result, so that nobody can say where it came from. A warning, no proof
+    plain_words  last step only: instead of such a flow it may hold plain words alone, which are no values that
+                 could be followed (a new password, say). A warning, no proof
     """
 
     name: str
@@ -39,6 +41,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_score: float = 0.0
     flow_from: tuple[str, ...] = ()
     unexplained: bool = False
+    plain_words: bool = False
 
     def fits(self, span: Span) -> bool:
         """Whether ``span`` by itself can be this step: all but flow and order."""

@@ -183,6 +183,8 @@ class _Flow:
             chain.doubt = "arguments or results were not captured whole"
         elif self.sink.unexplained and self._unexplained(sink, entered):
             chain.doubt = "a value in the arguments comes out of nothing that was captured"
+        elif self.sink.plain_words and not arguments_of(sink):
+            chain.doubt = "the arguments hold plain words only, which cannot be followed"
         else:
             return None
         return chain
