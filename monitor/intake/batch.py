@@ -15,13 +15,11 @@ from monitor.model import DeadLetter, Fragment, OrphanFault, Span, SpanFault, Sp
 _FRAME: Final = 64
 
 Count = Literal[
-    "records",  # by what became of them: spans, dead_letter, ignored; each record counts once
-    "spans",  # by role
+    "spans",  # members by role, others by what they are (evaluator, guardrail, wrapper, plain)
     "rejected",  # dead letters by reason
     "ignored",  # by why: tombstone, empty, keep
     "faults",  # by kind
     "detached_scores",  # scores apart from their span, by scorer
-    "undeclared_scorer",  # scores of foreign telemetry whose scorer has no row in the scorer table
     "unknown_role",  # raw value that no convention maps, bounded
     "clipped",  # by field: cut to a bound
     "content",  # captured, truncated, overflow: spans by state of their content

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeGuard
 
 import msgspec
 
@@ -327,6 +327,10 @@ class NativeDecoder:
                 loaded["attributes"] = extra
             elif isinstance(attributes, dict):
                 loaded["attributes"] = {**extra, **attributes}
+        for field in ("start_unix_nano", "end_unix_nano", "timestamp"):
+            number = loaded.get(field)
+            if _is_whole(number) and abs(number) > _MAX_TIME:
+                raise Unusable(reasons.WRONG_TYPE, f"{field} has more than 64 bits")
         for field in ("trace_id", "span_id", "parent_span_id"):
             if loaded.get(field) is not None and not isinstance(loaded[field], str):
                 # Never a good id: a list's or number's text has no 16 or 32 hex digits' shape by promise.
@@ -347,12 +351,17 @@ class NativeDecoder:
 
 
 def _is_score(item: object) -> bool:
-    """Whether the typed decoder takes it."""
-    try:
-        msgspec.convert(item, NativeScore)
-    except msgspec.ValidationError:
+    """Whether the typed decoder takes it (`msgspec.convert` itself fails on integers past a float)."""
+    if not isinstance(item, dict) or not isinstance(item.get("version"), str | None):
         return False
-    return True
+    value = item.get("value")
+    return isinstance(item.get("scorer"), str) and (
+        isinstance(value, float) or (_is_whole(value) and abs(value) <= _MAX_TIME)
+    )
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _given(item: object) -> Given:
@@ -362,7 +371,7 @@ def _given(item: object) -> Given:
     scorer, version = item.get("scorer"), item.get("version")
     return Given(
         scorer if isinstance(scorer, str) else None,
-        item.get("value", ...),
+        item.get("value"),
         None,
         version if isinstance(version, str) else None,
     )
