@@ -7,7 +7,7 @@ import base64
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 app = typer.Typer(help="The monitor's own topics: make, check, dump, cure.", no_args_is_help=True)
 
-StartAt: Final[TypeAdapter[str | datetime]] = TypeAdapter(Start)
+StartAt: Final[TypeAdapter[str | datetime]] = TypeAdapter(cast(Any, Start))
 TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
 DUMP_BATCH: Final = 2_000  # records a poll; bounds memory, not meaning
 
