@@ -15,20 +15,20 @@ from mode.types import ServiceT
 
 from monitor.logs import get_logger
 from monitor.settings import Settings
+from monitor.stream.agents_drift import DriftAgent
 from monitor.stream.agents_incidents import IncidentAgent, Paging
 from monitor.stream.clients import HEARTBEAT_MS, SESSION_TIMEOUT_MS, group_id
 from monitor.stream.faust_overrides import OverriddenApp
 from monitor.stream.fence import BEAT_SECONDS, Lease
-from monitor.stream.keyed import KeyedAgent
+from monitor.stream.keyed import AGENTS, KeyedAgent
 from monitor.telemetry import Telemetry
-
-STAGE: Final = "agents"
 
 COMMIT_SECONDS: Final = (
     1.0  # what comes again after a crash; every message is fenced, so it may be much
 )
 REQUEST_SECONDS: Final = 40.0  # aiokafka's own default; Faust's 90 would hold a rebalance that long
 REJOIN_SECONDS: Final = 10.0  # between two requests to be given our partitions anew
+LAG_SECONDS: Final = 2.0
 BUFFER_MESSAGES: Final = 256  # of a stream; thousands slow Faust fivefold (measured)
 
 _log: Final = get_logger(__name__)
@@ -62,17 +62,17 @@ def create_app(
 ) -> MonitorApp:
     """An app that has not started. ``services``: the worker's other stages, which live and die with it."""
     app = MonitorApp(
-        group_id(settings, STAGE),
+        group_id(settings, AGENTS),
         # Faust reads BROKER_URL, WEB_PORT and the like from the environment: this monitor has one prefix only.
         env=_Nothing(),
         broker=[f"kafka://{server}" for server in settings.bootstrap_servers],
         broker_credentials=_credentials(settings.kafka_client_args()),
-        broker_client_id=group_id(settings, STAGE),
+        broker_client_id=group_id(settings, AGENTS),
         broker_commit_interval=COMMIT_SECONDS,
         broker_session_timeout=SESSION_TIMEOUT_MS / 1000,
         broker_heartbeat_interval=HEARTBEAT_MS / 1000,
         broker_request_timeout=REQUEST_SECONDS,
-        consumer_group_instance_id=f"{settings.instance}-{STAGE}" if settings.instance else None,
+        consumer_group_instance_id=f"{settings.instance}-{AGENTS}" if settings.instance else None,
         # A group without commits, or whose commits were lost: all that is there; fences skip what was applied.
         consumer_auto_offset_reset="earliest",
         processing_guarantee="at_least_once",
@@ -90,11 +90,11 @@ def create_app(
     )
     app.services = tuple(services)
     app.lease = Lease(SESSION_TIMEOUT_MS / 1000)
-    if STAGE not in settings.stages:
+    if AGENTS not in settings.stages:
         app.producer_only = True
         return app
     incidents = IncidentAgent(app, settings, telemetry, app.lease)
-    app.keyed = (incidents,)
+    app.keyed = (incidents, DriftAgent(app, settings, telemetry, app.lease))
     app.services = (*app.services, Paging(incidents), LeaseKeeper(app, telemetry))
     return app
 
@@ -119,8 +119,7 @@ class LeaseKeeper(Service):
     async def _beat(self) -> None:
         while not self.should_stop:
             held = self._app.lease.beat()
-            self._telemetry.beat(STAGE)
-            self._show_lag()
+            self._telemetry.beat(AGENTS)
             if self._assigned and not held and not self._app.rebalancing:
                 await self._rejoin()
             await self.sleep(BEAT_SECONDS)
@@ -135,17 +134,13 @@ class LeaseKeeper(Service):
         # A new subscription makes the member join again, even to the same topics.
         await self._app.consumer.subscribe(topics)
 
-    def _show_lag(self) -> None:
-        monitor = self._app.monitor
-        for keyed in self._app.keyed:
-            ends = monitor.tp_end_offsets
-            for tp, end in list(ends.items()):
-                if tp.topic == keyed.topic and end is not None:
-                    committed = monitor.tp_committed_offsets.get(tp, 0)
-                    lag = self._telemetry.consumer_lag_records.labels(
-                        STAGE, tp.topic, str(tp.partition)
-                    )
-                    lag.set(max(0, end - committed))
+    @Service.task
+    async def _lag(self) -> None:
+        while not self.should_stop:
+            await self.sleep(LAG_SECONDS)
+            if self._app.lease.held and not self._app.rebalancing:
+                for keyed in self._app.keyed:
+                    await keyed.show_lag()
 
 
 class _Nothing(dict[str, str]):

@@ -45,8 +45,17 @@ class ReadCommittedThread(driver.AIOKafkaConsumerThread):
 class ExactCommitConsumer(driver.Consumer):
     """Cures 2 and 3."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.handed: dict[TP, int] = {}
+        """Offset of the last message given to the streams: what lies behind it, up to the position, is no message."""
+
     def _new_consumer_thread(self) -> ReadCommittedThread:
         return ReadCommittedThread(self, loop=self.loop, beacon=self.beacon)
+
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        self.handed[tp] = record.offset
+        return super()._to_message(tp, record)
 
     def ack(self, message: Any) -> bool:
         if not self.flow_active or message.generation_id != self.app.consumer_generation_id:

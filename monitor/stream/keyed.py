@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import faust
 from aiokafka.errors import KafkaError
@@ -21,10 +21,14 @@ from monitor.errors import UndecodableRecord
 from monitor.logs import get_logger
 from monitor.model import DeadLetter, Source
 from monitor.settings import Settings
+from monitor.stream.faust_overrides import ExactCommitConsumer
 from monitor.stream.fence import Lease, LeaseLostError
 from monitor.stream.routing import Routed, Router
 from monitor.stream.tables import FencedTable
 from monitor.telemetry import Telemetry
+
+AGENTS: Final = "agents"
+"""The stage that all keyed agents make up."""
 
 PENDING_LIMIT: Final = (
     500  # messages whose table write is on its way: what a crash makes come again
@@ -59,6 +63,10 @@ class KeyedAgent(ABC):
         self._lease = lease
         self._router = Router(settings)
         self._pending: set[asyncio.Future[Any]] = set()
+        self._done: dict[
+            int, tuple[int, int]
+        ] = {}  # partition -> offset and time of the last message handled
+        self._shown: set[int] = set()
         source = app.topic(
             topic,
             partitions=settings.partitions,
@@ -100,7 +108,27 @@ class KeyedAgent(ABC):
                 writes = await self._handled(message)
             except LeaseLostError:
                 continue  # not acked: it is read again once the partitions are assigned anew
+            self._done[message.partition] = (message.offset, _milliseconds(message))
             await self._ack_when_written(event, writes)
+
+    async def show_lag(self) -> None:
+        """Set the lag of each partition that is ours; one whose end was reached, past control records too, has none."""
+        consumer = cast(ExactCommitConsumer, self.app.consumer)
+        ours = {tp for tp in consumer.assignment() if tp.topic == self.topic}
+        for tp in ours:
+            end = cast(int | None, consumer.highwater(tp))  # None until the first fetch
+            position = await consumer.position(tp)
+            if end is None or position is None:
+                continue
+            done, done_ms = self._done.get(tp.partition, (-1, None))
+            handed = consumer.handed.get(tp, -1)
+            waiting = end - (done + 1 if handed > done else position)
+            self._telemetry.observe_lag(
+                AGENTS, self.topic, tp.partition, records=max(0, waiting), position_ms=done_ms
+            )
+        for partition in self._shown - {tp.partition for tp in ours}:
+            self._telemetry.forget_partition(AGENTS, self.topic, partition)
+        self._shown = {tp.partition for tp in ours}
 
     async def _handled(self, message: Any) -> list[asyncio.Future[Any]]:
         delay = _FIRST_RETRY_SECONDS
@@ -132,7 +160,7 @@ class KeyedAgent(ABC):
                 message.partition,
                 message.offset,
                 0,
-                round((message.timestamp or 0) * 1000),
+                _milliseconds(message),
             ),
             value=message.value,
         )
@@ -191,7 +219,7 @@ class KeyedAgent(ABC):
         ends = await self.app.consumer.highwaters(*places)
         refused = {p for p, fence in highest.items() if fence >= (ends.get(TP(self.topic, p)) or 0)}
         for partition in self.refused | refused:
-            gauge = self._telemetry.refused_partitions.labels("agents", self.topic, str(partition))
+            gauge = self._telemetry.refused_partitions.labels(AGENTS, self.topic, str(partition))
             gauge.set(1 if partition in refused else 0)
         for partition in sorted(refused):
             _log.error(
@@ -205,3 +233,8 @@ class KeyedAgent(ABC):
 
     def _count(self, outcome: str) -> None:
         self._telemetry.agent_messages_total.labels(self.name, outcome).inc()
+
+
+def _milliseconds(message: Any) -> int:
+    """The record's Kafka timestamp."""
+    return round((message.timestamp or 0) * 1000)

@@ -14,14 +14,15 @@ from typing import Any, Final, cast
 
 from aiokafka.errors import KafkaError
 
-from monitor.errors import MonitorError
+from monitor import logs
+from monitor.errors import MonitorError, TopicMismatch
 from monitor.logs import get_logger
 from monitor.settings import Settings
 from monitor.stream import clients, topics
-from monitor.stream.app import STAGE as AGENTS
 from monitor.stream.app import MonitorApp, create_app
 from monitor.stream.assemble import AssembleService
 from monitor.stream.ingest import IngestService
+from monitor.stream.keyed import AGENTS
 from monitor.stream.tables import changelog_specs
 from monitor.telemetry import Telemetry
 from monitor.web import Readiness, WebServer, create_web
@@ -32,6 +33,7 @@ MISFIT: Final = 2
 """The cluster's topics, or the settings, do not fit: a restart will not help."""
 
 STOP_SECONDS: Final = 20.0  # for all parts together: below the 30 s that Kubernetes grants
+_SETTLE_SECONDS: Final = 5.0  # until every broker knows of a topic that was just made
 _CONNECT_SECONDS: Final = 2.0  # between two tries to reach Kafka at start
 
 _log: Final = get_logger(__name__)
@@ -39,7 +41,27 @@ _log: Final = get_logger(__name__)
 
 def run_worker(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. Returns the process's exit code: OK, FAULT or MISFIT."""
-    return asyncio.run(Worker(settings).run())
+    logs.configure(settings.log_level, settings.log_format)
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    return await Worker(settings).run()
+
+
+async def ensure_topics(settings: Settings) -> None:
+    """All topics of this worker's stages are there and as needed. Raises TopicMismatch, KafkaError."""
+    async with clients.admin(settings) as admin:
+        largest = await topics.largest_input(admin, [spec.topic for spec in settings.inputs])
+        wanted = topics.specs(settings, largest_input=largest)
+        if AGENTS in settings.stages:
+            wanted = (*wanted, *changelog_specs(settings))
+        await topics.create(admin, wanted)
+        deadline = asyncio.get_running_loop().time() + _SETTLE_SECONDS
+        while faults := await topics.check(admin, wanted):
+            if asyncio.get_running_loop().time() > deadline:
+                raise TopicMismatch("\n".join(faults))
+            await asyncio.sleep(_SETTLE_SECONDS / 10)
 
 
 class Worker:
@@ -101,13 +123,7 @@ class Worker:
         """Kafka answers and the topics are as needed. False: told to stop meanwhile. Raises TopicMismatch."""
         while not self._stop.is_set():
             try:
-                async with clients.admin(self._settings) as admin:
-                    inputs = [spec.topic for spec in self._settings.inputs]
-                    largest = await topics.largest_input(admin, inputs)
-                    wanted = topics.specs(self._settings, largest_input=largest)
-                    if AGENTS in self._settings.stages:
-                        wanted = (*wanted, *changelog_specs(self._settings))
-                    await topics.ensure(admin, wanted)
+                await ensure_topics(self._settings)
             except KafkaError as error:
                 _log.warning("waiting for Kafka", error=str(error))
                 with contextlib.suppress(TimeoutError):

@@ -12,22 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from monitor.settings import Settings
 from monitor.stack.process import ChildProcess, free_ports
-from monitor.stream import clients, topics
+from monitor.stream import topics
 from monitor.stream.fence import fence_of, payload_of
 from monitor.stream.routing import Routed
-from monitor.stream.tables import changelog_name, changelog_specs
+from monitor.stream.tables import changelog_name
+from monitor.stream.worker import ensure_topics
 
 RUN = """
 import sys
-from monitor import logs
 from monitor.settings import Settings
 from monitor.stream.worker import run_worker
 settings = Settings.load()
-logs.configure(settings.log_level, settings.log_format)
 sys.exit(run_worker(settings))
 """
 
@@ -58,9 +57,7 @@ class AgentsLab:
         self.names = topics.TopicNames(f"{self.prefix}.")
 
     async def make_topics(self) -> None:
-        async with clients.admin(self.settings) as admin:
-            wanted = (*topics.specs(self.settings), *changelog_specs(self.settings))
-            await topics.ensure(admin, wanted)
+        await ensure_topics(self.settings)
 
     async def send(
         self, records: Iterable[Routed], *, batch: int = 20, seconds: float = 0.0
@@ -122,6 +119,10 @@ class AgentsLab:
         return {key: payload_of(value) for key, value in rows.items()}
 
     def read(self, topic: str) -> list[tuple[bytes, Any]]:
+        """(key, value) of all committed records of a topic."""
+        return [(message.key(), message.value()) for message in self.messages(topic)]
+
+    def messages(self, topic: str) -> list[Message]:
         """All committed records of a topic, by confluent-kafka."""
         reader = Consumer(
             {
@@ -142,7 +143,7 @@ class AgentsLab:
                 if message.error():
                     left.discard(message.partition())
                 else:
-                    found.append((message.key(), message.value()))
+                    found.append(message)
             return found
         finally:
             reader.close()

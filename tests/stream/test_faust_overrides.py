@@ -37,6 +37,7 @@ from monitor.stream.faust_overrides import (
 PINNED: dict[Callable[..., Any], str] = {
     driver.AIOKafkaConsumerThread._create_worker_consumer: "c2701bfc3e6f",
     driver.Consumer._new_consumer_thread: "0870ec53dea7",
+    driver.Consumer._to_message: "7c24f6511b2f",
     base.Consumer.ack: "5fcf41cf4515",
     base.Consumer._add_gap: "4df2573ded7c",
     base.Consumer._new_offset: "1d2c7ea89a7a",

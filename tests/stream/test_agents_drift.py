@@ -1,0 +1,127 @@
+"""The drift agent on a real broker: tables and reports are those of the log, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from monitor.drift.engine import DriftEngine
+from monitor.drift.messages import BaselineControl, ScoreDelta, decode_message, encode_message
+from monitor.drift.report import DriftReport, GateState, MixReport
+from monitor.stack import KafkaBroker
+from monitor.stream.routing import Routed, Router
+from monitor.stream.tables import DRIFT_TOTALS, DRIFT_WINDOWS
+from tests.drift.test_engine import traffic
+from tests.stream.agents_lab import AgentsLab, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+
+_REPORTS = msgspec.json.Decoder(DriftReport | MixReport)
+_GATES = msgspec.json.Decoder(GateState)
+
+
+@pytest.fixture
+def lab(kafka: KafkaBroker, unique: str, tmp_path: Path) -> Iterator[AgentsLab]:
+    made = AgentsLab(kafka.bootstrap, unique, tmp_path)
+    yield made
+    made.stop_all()
+
+
+def deltas(lab: AgentsLab, services: int, windows: int) -> list[Routed]:
+    """Of several services in turn, each with late parts and retractions."""
+    router = Router(lab.settings)
+    columns: list[list[Routed]] = []
+    for n in range(services):
+        column = []
+        for message in traffic(n, windows=windows):
+            delta = decode_message(message)
+            assert isinstance(delta, ScoreDelta)
+            column.append(router.route(msgspec.structs.replace(delta, service=f"svc-{n}")))
+        columns.append(column)
+    longest = max(map(len, columns))
+    return [column[i] for i in range(longest) for column in columns if i < len(column)]
+
+
+class Oracle:
+    """The engine over plain dicts, fed the topic's final log."""
+
+    def __init__(self, lab: AgentsLab) -> None:
+        self.windows: dict[bytes, bytes] = {}
+        self.totals: dict[bytes, bytes] = {}
+        self.reports: dict[str, Any] = {}
+        self.gates: dict[bytes, GateState] = {}
+        engines = [
+            DriftEngine(lab.settings.drift_settings(), self.windows, self.totals)
+            for _ in range(lab.partitions)
+        ]
+        for message in lab.messages(lab.names.score_deltas):
+            engine = engines[message.partition()]
+            plan = engine.plan(message.value(), message.offset())
+            assert not plan.skipped
+            engine.commit(plan)
+            self.reports |= {report.report_id: report for report in plan.outputs}
+            for gate in plan.gates:
+                self.gates[plan.key] = gate
+
+
+def compare(lab: AgentsLab, oracle: Oracle) -> None:
+    assert lab.rows(DRIFT_WINDOWS) == oracle.windows
+    assert lab.rows(DRIFT_TOTALS) == oracle.totals
+    reports = [_REPORTS.decode(value) for _, value in lab.read(lab.names.drift_reports)]
+    assert {r.report_id: r for r in reports} == oracle.reports
+    by_id: dict[str, Any] = {}
+    for report in reports:  # a repeated id says the same again
+        assert by_id.setdefault(report.report_id, report) == report
+    gates = {key: _GATES.decode(value) for key, value in lab.read(lab.names.gates)}
+    assert gates == oracle.gates
+
+
+async def caught_up(lab: AgentsLab, oracle: Oracle) -> None:
+    await until(lambda: lab.rows(DRIFT_TOTALS) == oracle.totals, 90, "the totals of the log")
+    await asyncio.sleep(1)
+
+
+async def test_killed_workers_leave_the_tables_and_reports_of_the_log(lab: AgentsLab) -> None:
+    """Four kill -9 of one of two workers while deltas stream in."""
+    await lab.make_topics()
+    sent = deltas(lab, services=8, windows=30)
+    running = [lab.start_worker("a"), lab.start_worker("b")]
+    await asyncio.sleep(4)
+    stream = asyncio.create_task(lab.send(sent, batch=10, seconds=20))
+    rng = random.Random(5)
+    for kill in range(4):
+        await asyncio.sleep(3 + rng.random() * 2)
+        victim = kill % 2
+        running[victim].kill()
+        running[victim] = lab.start_worker("ab"[victim])
+    await stream
+    oracle = await asyncio.to_thread(Oracle, lab)
+    assert len(oracle.reports) > 20
+    await caught_up(lab, oracle)
+    compare(lab, oracle)
+    assert [worker.stop() for worker in running] == [0, 0], lab.workers[-1].log_tail()
+
+
+async def test_a_baseline_control_takes_effect_once_and_is_copied(lab: AgentsLab) -> None:
+    await lab.make_topics()
+    worker = lab.start_worker()
+    sent = deltas(lab, services=1, windows=12)
+    await lab.send(sent)
+    place, key, _ = sent[0]
+    control = BaselineControl("svc-0", "guard", "pin", "m1", "me", 1, "a test")
+    await lab.send([(place, key, encode_message(control))])
+    await lab.send([(place, key, b"no delta")])
+    await until(lambda: lab.read(lab.names.baselines), 40, "a baseline record")
+    ((copied_key, copied),) = lab.read(lab.names.baselines)
+    assert copied_key == control.key
+    assert msgspec.json.decode(copied)["action"] == "pin"
+    await until(lambda: lab.read(lab.names.deadletters), 20, "a dead letter")
+    ((_, letter),) = lab.read(lab.names.deadletters)
+    assert msgspec.json.decode(letter)["reason"] == "undecodable_record"
+    assert worker.stop() == 0
