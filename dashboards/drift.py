@@ -9,8 +9,8 @@ from grafana_foundation_sdk.builders import dashboard
 from dashboards.panels import RATE, RATIO, SHORT, Query, board, choice, heat, lines, rows
 
 _KEY: Final = 'service=~"$service",scorer=~"$scorer",role=~"$role"'
-_PAIR: Final = "service, scorer, role, reference, current"
-_LEGEND: Final = "{{service}} {{scorer}} {{role}}: {{reference}} → {{current}}"
+_PAIR: Final = "service, scorer, scorer_version, role, comparison, reference, current"
+_LEGEND: Final = "{{service}} {{scorer}} {{scorer_version}} {{role}}: {{reference}} → {{current}} ({{comparison}})"
 
 
 def build() -> dashboard.Dashboard:
@@ -61,8 +61,8 @@ def build() -> dashboard.Dashboard:
                 "Kitagawa split: 1 means that the pooled scores moved only because lengths or roles did.",
                 RATIO,
                 Query(
-                    'max by (service, scorer, reference, current) (agent_monitor_composition_share{service=~"$service",scorer=~"$scorer"})',
-                    "{{service}} {{scorer}}: {{reference}} → {{current}}",
+                    'max by (service, scorer, comparison, reference, current) (agent_monitor_composition_share{service=~"$service",scorer=~"$scorer"})',
+                    "{{service}} {{scorer}}: {{reference}} → {{current}} ({{comparison}})",
                 ),
                 maximum=1,
             )
@@ -73,8 +73,8 @@ def build() -> dashboard.Dashboard:
                 "Natural logarithm of E.",
                 SHORT,
                 Query(
-                    'max by (service, scorer, reference, current, what) (agent_monitor_mix_log_e{service=~"$service",scorer=~"$scorer"})',
-                    "{{what}} {{service}} {{scorer}}: {{reference}} → {{current}}",
+                    'max by (service, scorer, comparison, reference, current, what) (agent_monitor_mix_log_e{service=~"$service",scorer=~"$scorer"})',
+                    "{{what}} {{service}} {{scorer}}: {{reference}} → {{current}} ({{comparison}})",
                 ),
                 minimum=None,
             )

@@ -55,7 +55,7 @@ def build() -> dashboard.Dashboard:
                 "Comparisons of two model versions in one role that are called drift and not yet accepted as the new baseline.",
                 SHORT,
                 Query(
-                    'count(max by (service, scorer, role, reference, current) (agent_monitor_drift_decision{decision="drift"}))'
+                    'count(max by (service, scorer, scorer_version, role, comparison, reference, current) (agent_monitor_drift_decision{decision="drift"}))'
                 ),
                 (1, RED),
                 empty="0",
@@ -149,7 +149,7 @@ def build() -> dashboard.Dashboard:
                 "Each comparison of model versions, with its KS distance D and the decision about it.",
                 SHORT,
                 Query(
-                    "max by (service, scorer, role, reference, current, decision) (agent_monitor_drift_decision) * on (service, scorer, role, reference, current) group_left () max by (service, scorer, role, reference, current) (agent_monitor_drift_distance)",
+                    "max by (service, scorer, scorer_version, role, comparison, reference, current, decision) (agent_monitor_drift_decision) * on (service, scorer, scorer_version, role, comparison, reference, current) group_left () max by (service, scorer, scorer_version, role, comparison, reference, current) (agent_monitor_drift_distance)",
                     "D",
                 ),
                 span=24,

@@ -168,13 +168,26 @@ def build() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "Share of spans without a score",
-                "What no scorer has looked at cannot be judged.",
+                "By scorer, in traces where it scored another span. What no scorer has looked at cannot be judged.",
                 RATIO,
                 Query(
-                    f"sum by (role) (rate(agent_monitor_unscored_spans_total{RATE})) / sum by (role) (rate(agent_monitor_spans_total{RATE}))",
-                    "{{role}}",
+                    f"sum by (scorer) (rate(agent_monitor_unscored_spans_total{RATE}))"
+                    f" / (sum by (scorer) (rate(agent_monitor_unscored_spans_total{RATE}))"
+                    f" + sum by (scorer) (rate(agent_monitor_scored_spans_total{RATE})))",
+                    "{{scorer}}",
                 ),
                 maximum=1,
+            )
+        )
+        .with_panel(
+            lines(
+                "Traces without any score",
+                "Closed traces a second in which no scorer scored anything: only their shape was watched.",
+                PER_SECOND,
+                Query(
+                    f"sum by (service) (rate(agent_monitor_unscored_traces_total{RATE}))",
+                    "{{service}}",
+                ),
             )
         )
         .with_row(dashboard.Row("Assembly"))

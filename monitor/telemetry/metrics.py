@@ -35,6 +35,31 @@ POLICIES: Final = 100
 SCORE_KEYS: Final = 500  # x 16 series each
 DRIFT_KEYS: Final = 3_000  # 200 services x 3 scorers x 5 roles, x 4 series each
 
+# What the fold counts (`Output.count`), and what it means.
+FOLD_EVENTS: Final = {
+    "spans": "spans folded, re-deliveries included",
+    "late_spans": "spans that found their trace closed and still in memory",
+    "late_scores": "scores that did",
+    "past_max_spans": "spans past max_spans: judged and counted, not kept",
+    "continued": "traces that took over what a cut one had left",
+    "cut": "traces closed by a limit; they enter no drift sums",
+    "revised": "closed traces judged again for what came late",
+    "unpublished": "closings without a verdict: no GenAI or scored span, or scores only",
+    "judge_errors": "exceptions while judging a trace: each is a critical incident",
+    "span_not_in_memory": "scores whose span never came while their trace was in memory",
+    "evicted_by_budget": "closed traces that left memory early, for want of closed_bytes",
+    "residues_dropped": "what cut traces had left, dropped for want of memory",
+    "faults": "spans whose identity is unusable, joined to their trace as faults",
+    "orphans": "spans without a usable trace id",
+    "undecodable": "records of our own topic that do not decode: each is a dead letter",
+    "not_log_append_time": "records without a broker's time stamp: no time passed for them",
+    "gates_applied": "changes of the cardinality gate",
+    "gates_passed_over": "older ones, passed over",
+    "settings_applied": "changes of settings",
+    "settings_passed_over": "settings that were in force already, or ranked lower",
+    "resets": "states given up by `monitor topics reset-partition`",
+}
+
 
 class Metrics:
     """The metric objects, one attribute each. Label values that come from outside go through ``fold``."""
@@ -52,7 +77,6 @@ class Metrics:
         self.input_last_record_timestamp_seconds = d.gauge("input_last_record_timestamp_seconds", "Kafka timestamp of the newest record read from an input topic.", "topic", unit="seconds since 1970", by="ingest")
         self.input_topic_missing = d.gauge("input_topic_missing", "1 while a configured input topic does not exist.", "topic", unit="1 or 0", by="ingest")
         self.spans_total = d.counter("spans_total", "Spans accepted, by role.", "role", unit="spans", by="ingest")
-        self.unscored_spans_total = d.counter("unscored_spans_total", "Accepted member spans without any score, by role.", "role", unit="spans", by="ingest")
         self.unknown_roles_total = d.counter("unknown_roles_total", "Spans whose role is unknown, by the raw value that has no mapping.", "raw", unit="spans", by="ingest")
         self.dead_letters_total = d.counter("dead_letters_total", "Rejected items, by reason code and source topic.", "reason", "topic", unit="items", by="ingest, assemble")
         self.fragments_total = d.counter("fragments_total", "Fragments written.", unit="records", by="ingest")
@@ -71,23 +95,28 @@ class Metrics:
         self.cut_traces_total = d.counter("cut_traces_total", "Closed traces that a limit cut; they enter no drift sums.", "closed_by", unit="traces", by="assemble")
         self.trace_spans = d.histogram("trace_spans", "Member spans of a closed trace; read it beside every trace score.", "model_version", unit="spans", by="assemble", buckets=SPAN_BUCKETS)
         self.trace_score = d.sumless_histogram("trace_score", "Highest score of a role's spans in a closed trace (0 safe, 1 violates). It has no sum: a mean of relational scores means nothing.", "scorer", "role", "model_version", "method", unit="score, 0 to 1", by="assemble", buckets=SCORE_BUCKETS, limit=SCORE_KEYS)
+        self.scored_spans_total = d.counter("scored_spans_total", "Member spans of closed traces that have a score of the scorer.", "scorer", unit="spans", by="assemble")
+        self.unscored_spans_total = d.counter("unscored_spans_total", "Member spans without one, in traces where the scorer scored another span.", "scorer", unit="spans", by="assemble")
+        self.unscored_traces_total = d.counter("unscored_traces_total", "Closed traces in which no scorer scored anything.", "service", unit="traces", by="assemble")
         self.scalars_total = d.counter("scalars_total", "Means of per-unit scorers that were allowed to alert.", "scorer", unit="traces", by="assemble")
         self.scalars_suppressed_total = d.counter("scalars_suppressed_total", "Means that were not allowed to alert, by scorer and by the condition of validity that did not hold.", "scorer", "condition", unit="traces", by="assemble")
         self.incidents_total = d.counter("incidents_total", "Incidents opened.", "service", "reason", "severity", unit="incidents", by="assemble")
         self.incident_revisions_total = d.counter("incident_revisions_total", "Later revisions of incidents.", unit="records", by="assemble")
         self.policy_incidents_total = d.counter("policy_incidents_total", "Incidents opened by a composition policy.", "policy", "severity", unit="incidents", by="assemble")
         self.policies_undecidable_total = d.counter("policies_undecidable_total", "Policy decisions that lacked content or an unbroken trace.", unit="findings", by="assemble")
-        self.fold_events_total = d.counter("fold_events_total", "What the fold counts on its way, by event; docs/reference lists them.", "event", unit="events", by="assemble")
+        self.fold_events_total = d.counter("fold_events_total", "What the fold counts on its way, by event; the reference lists them.", "event", unit="events", by="assemble")
 
         # --- drift
-        drift_labels = ("service", "scorer", "role", "reference", "current")
-        self.drift_distance = d.gauge("drift_distance", "KS distance D between two model versions of one role.", *drift_labels, unit="0 to 1", by="drift agent")
+        drift_labels = ("service", "scorer", "scorer_version", "role", "comparison", "reference", "current")
+        mix_labels = ("service", "scorer", "comparison", "reference", "current")
+        self.drift_distance = d.gauge("drift_distance", "KS distance D in one role: between two model versions, or (comparison `past`) between a version and its own first windows.", *drift_labels, unit="0 to 1", by="drift agent")
         self.drift_log_e = d.gauge("drift_log_e", "Natural logarithm of the evidence E for a change greater than d0 = .05.", *drift_labels, unit="log", by="drift agent")
         self.drift_log_threshold = d.gauge("drift_log_threshold", "Natural logarithm of the evidence that this comparison needs to be called drift.", *drift_labels, unit="log", by="drift agent")
         self.drift_decision = d.gauge("drift_decision", "1 for the decision in force.", *drift_labels, "decision", unit="1", by="drift agent")
-        self.drift_reports_total = d.counter("drift_reports_total", "Drift and mix reports published, by kind and decision.", "kind", "decision", unit="records", by="drift agent")
-        self.composition_share = d.gauge("composition_share", "Share of the pooled change that a change of mix explains (Kitagawa split), 0 to 1.", "service", "scorer", "reference", "current", unit="ratio", by="drift agent")
-        self.mix_log_e = d.gauge("mix_log_e", "Natural logarithm of the evidence for a change of trace lengths or of the role mix.", "service", "scorer", "reference", "current", "what", unit="log", by="drift agent")
+        self.drift_ticket = d.gauge("drift_ticket", "1 where the evidence for a change greater than d0 = .02 is worth a ticket (e-BH at q = .1).", *drift_labels, unit="1", by="drift agent")
+        self.drift_reports_total = d.counter("drift_reports_total", "Drift and mix reports published, by kind and by decision (of a mix report: what it says of the gate).", "kind", "decision", unit="records", by="drift agent")
+        self.composition_share = d.gauge("composition_share", "Share of the pooled change that a change of mix explains (Kitagawa split), 0 to 1.", *mix_labels, unit="ratio", by="drift agent")
+        self.mix_log_e = d.gauge("mix_log_e", "Natural logarithm of the evidence for a change of trace lengths or of the role mix.", *mix_labels, "what", unit="log", by="drift agent")
         self.cardinality_gate = d.gauge("cardinality_gate", "1 for the state in force of the cardinality gate: stationary, shifted or unknown.", "service", "scorer", "state", unit="1", by="drift agent")
         self.agent_messages_total = d.counter("agent_messages_total", "Messages of the keyed stages, by agent and outcome: applied, skipped (already applied) or failed.", "agent", "outcome", unit="messages", by="agents")
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from monitor.drift.report import DriftReport, GateState, MixEvidence, MixReport
 from monitor.model import DeadLetter, Incident, Verdict
-from monitor.telemetry.labels import OTHER
+from monitor.telemetry.labels import OTHER, clean
 from monitor.telemetry.metrics import DRIFT_KEYS, Metrics
 from monitor.trace.reduce import POLICY_DECOMPOSABLE
+
+M = TypeVar("M", Counter, Histogram)
+
+_MIXES: Final = ("length", "roles")  # what a mix report has evidence about
 
 
 class Telemetry(Metrics):
@@ -30,8 +36,13 @@ class Telemetry(Metrics):
         self._gates = _StateGauge(self.cardinality_gate, DRIFT_KEYS)
         # (service, scorer) as sent -> what to call to take its series off
         self._shown: dict[tuple[str, str], dict[tuple[str, ...], Callable[[], None]]] = {}
-        self._verdicts: dict[tuple[str, str], Counter] = {}  # children, found without labels()
-        self._scalars_suppressed: dict[tuple[str, str], Counter] = {}
+        # What every verdict moves.
+        self._verdicts = _Children(self.verdicts_total)
+        self._forensics = _Children(self.forensics_total)
+        self._trace_spans = _Children(self.trace_spans)
+        self._scored = _Children(self.scored_spans_total)
+        self._unscored = _Children(self.unscored_spans_total)
+        self._suppressed = _Children(self.scalars_suppressed_total)
         self._score_keys_folded = self.labels_folded_total.labels(label="trace_score")
         self._drift_folded = self.labels_folded_total.labels(label="drift_key")
 
@@ -52,18 +63,9 @@ class Telemetry(Metrics):
         if verdict.revision > 1:
             self.verdict_revisions_total.inc()
             return
-        key = (verdict.service, verdict.closed_by)
-        child = self._verdicts.get(key)
-        if child is None:
-            child = self.verdicts_total.labels(
-                self.services.fold(verdict.service), verdict.closed_by
-            )
-            if (
-                len(self._verdicts) < 10_000
-            ):  # names of services are the senders': the cache is bounded too
-                self._verdicts[key] = child
-        child.inc()
-        self.forensics_total.labels(verdict.forensics.status).inc()
+        service = self.services.fold(verdict.service)
+        self._verdicts(service, verdict.closed_by).inc()
+        self._forensics(verdict.forensics.status).inc()
         for fault in verdict.forensics.faults:
             self.identity_faults_total.labels(fault.kind).inc(max(1, fault.count))
         if verdict.redelivered:
@@ -71,31 +73,27 @@ class Telemetry(Metrics):
         if verdict.cut:
             self.cut_traces_total.labels(verdict.closed_by).inc()
         version = self.model_versions.fold(verdict.model_version)
-        self.trace_spans.labels(version).observe(verdict.span_count)
+        self._trace_spans(version).observe(verdict.span_count)
+        if not verdict.reductions:
+            self.unscored_traces_total.labels(service).inc()
         for reduction in verdict.reductions:
             scorer = self.scorers.fold(reduction.scorer)
+            self._scored(scorer).inc(reduction.scored_count)
+            self._unscored(scorer).inc(reduction.span_count - reduction.scored_count)
             scalar = reduction.scalar
             if scalar is None:
-                self._suppressed(scorer, POLICY_DECOMPOSABLE)
+                self._suppressed(scorer, POLICY_DECOMPOSABLE).inc()
             elif scalar.alertable:
                 self.scalars_total.labels(scorer).inc()
             else:
                 for condition in scalar.why_not:
-                    self._suppressed(scorer, condition)
+                    self._suppressed(scorer, condition).inc()
             for role, of_role in reduction.roles.items():
                 if of_role.max is not None and not self.trace_score.observe(
                     (scorer, role, version, "max"), of_role.max
                 ):
                     self._score_keys_folded.inc()
                     self.trace_score.spill((OTHER, role, OTHER, "max"), of_role.max)
-
-    def _suppressed(self, scorer: str, condition: str) -> None:
-        child = self._scalars_suppressed.get((scorer, condition))
-        if child is None:
-            child = self._scalars_suppressed[scorer, condition] = (
-                self.scalars_suppressed_total.labels(scorer, condition)
-            )
-        child.inc()
 
     def observe_incident(self, incident: Incident) -> None:
         if incident.revision > 1:
@@ -133,69 +131,58 @@ class Telemetry(Metrics):
 
     # --- drift --------------------------------------------------------------------------------------
 
-    def observe_drift(
-        self,
-        *,
-        service: str,
-        scorer: str,
-        role: str,
-        reference: str,
-        current: str,
-        decision: str,
-        d: float | None,
-        log_e: float | None,
-        log_threshold: float | None,
-    ) -> None:
-        """A drift report: four series a comparison, the decision's label replaced when it changes."""
-        self.drift_reports_total.labels("drift", decision).inc()
-        key = (
-            self.services.fold(service),
-            self.scorers.fold(scorer),
-            role,
-            self.model_versions.fold(reference),
-            self.model_versions.fold(current),
-        )
-        if not self._decisions.set(key, decision):
-            self._drift_folded.inc()
-            return
-        self._remember(service, scorer, ("drift", *key), lambda: self._forget_comparison(key))
-        _set(self.drift_distance, key, d)
-        _set(self.drift_log_e, key, log_e)
-        _set(self.drift_log_threshold, key, log_threshold)
+    def observe_report(self, report: DriftReport | MixReport) -> None:
+        """A report of the drift agent, after it has been sent."""
+        if isinstance(report, DriftReport):
+            self._observe_drift(report)
+        else:
+            self._observe_mix(report)
 
-    def observe_mix(
-        self,
-        *,
-        service: str,
-        scorer: str,
-        reference: str,
-        current: str,
-        decision: str,
-        composition_share: float | None,
-        log_e: Mapping[str, float | None],
-    ) -> None:
-        """A mix report; ``log_e`` by what may have changed: ``length`` and ``roles``."""
-        self.drift_reports_total.labels("mix", decision).inc()
+    def _observe_drift(self, report: DriftReport) -> None:
+        """Four series a comparison (one more for a ticket); the decision's label is replaced when it changes."""
+        self.drift_reports_total.labels("drift", report.decision).inc()
         key = (
-            self.services.fold(service),
-            self.scorers.fold(scorer),
-            self.model_versions.fold(reference),
-            self.model_versions.fold(current),
+            self.services.fold(report.service),
+            self.scorers.fold(report.scorer),
+            clean(report.scorer_version),
+            report.role,
+            report.comparison,
+            self.model_versions.fold(report.reference),
+            self.model_versions.fold(report.current),
         )
-        if len(self._shown) >= DRIFT_KEYS and (service, scorer) not in self._shown:
+        if not self._decisions.set(key, report.decision):
             self._drift_folded.inc()
             return
-        _set(self.composition_share, key, composition_share)
-        self._remember(service, scorer, ("mix", *key), lambda: self._forget_mix(key, tuple(log_e)))
-        for what, value in log_e.items():
-            _set(self.mix_log_e, (*key, what), value)
+        self._remember(report, ("drift", *key), lambda: self._forget_comparison(key))
+        _set(self.drift_distance, key, report.d)
+        _set(self.drift_log_e, key, report.log_e)
+        _set(self.drift_log_threshold, key, report.threshold)
+        _set(self.drift_ticket, key, 1.0 if report.ticket else None)
 
-    def observe_gate(self, service: str, scorer: str, state: str) -> None:
-        key = (self.services.fold(service), self.scorers.fold(scorer))
-        if not self._gates.set(key, state):
+    def _observe_mix(self, report: MixReport) -> None:
+        self.drift_reports_total.labels("mix", report.gate).inc()
+        key = (
+            self.services.fold(report.service),
+            self.scorers.fold(report.scorer),
+            report.comparison,
+            self.model_versions.fold(report.reference),
+            self.model_versions.fold(report.current),
+        )
+        if not self._remember(report, ("mix", *key), lambda: self._forget_mix(key)):
             self._drift_folded.inc()
             return
-        self._remember(service, scorer, ("gate", *key), lambda: self._gates.forget(key))
+        composition = report.composition
+        _set(self.composition_share, key, None if composition is None else composition.share)
+        for what in _MIXES:
+            evidence: MixEvidence | None = getattr(report, what)
+            _set(self.mix_log_e, (*key, what), None if evidence is None else evidence.log_e)
+
+    def observe_gate(self, gate: GateState) -> None:
+        key = (self.services.fold(gate.service), self.scorers.fold(gate.scorer))
+        if not self._gates.set(key, gate.state):
+            self._drift_folded.inc()
+            return
+        self._remember(gate, ("gate", *key), lambda: self._gates.forget(key))
 
     def forget_drift(self, which: Callable[[str, str], bool]) -> None:
         """Take off the series of every (service, scorer) that ``which`` picks: its partition went elsewhere.
@@ -207,19 +194,49 @@ class Telemetry(Metrics):
                 take_off()
 
     def _remember(
-        self, service: str, scorer: str, series: tuple[str, ...], take_off: Callable[[], None]
-    ) -> None:
-        self._shown.setdefault((service, scorer), {})[series] = take_off
+        self,
+        of: DriftReport | MixReport | GateState,
+        series: tuple[str, ...],
+        take_off: Callable[[], None],
+    ) -> bool:
+        """Keep how to take ``series`` off; False where the pair is new and there are too many."""
+        pair = (of.service, of.scorer)
+        if pair not in self._shown and len(self._shown) >= DRIFT_KEYS:
+            return False
+        self._shown.setdefault(pair, {})[series] = take_off
+        return True
 
     def _forget_comparison(self, key: tuple[str, ...]) -> None:
         self._decisions.forget(key)
-        for gauge in (self.drift_distance, self.drift_log_e, self.drift_log_threshold):
+        for gauge in (
+            self.drift_distance,
+            self.drift_log_e,
+            self.drift_log_threshold,
+            self.drift_ticket,
+        ):
             _remove(gauge, key)
 
-    def _forget_mix(self, key: tuple[str, ...], what: tuple[str, ...]) -> None:
+    def _forget_mix(self, key: tuple[str, ...]) -> None:
         _remove(self.composition_share, key)
-        for name in what:
-            _remove(self.mix_log_e, (*key, name))
+        for what in _MIXES:
+            _remove(self.mix_log_e, (*key, what))
+
+    # --- lag
+
+    def observe_lag(
+        self, stage: str, topic: str, partition: int, *, records: int, position_ms: int | None
+    ) -> None:
+        """``records`` between position and end; ``position_ms``: Kafka timestamp of the last record processed.
+
+        The next record is at least as old as that one (within a leader's clock), so the lag in seconds is
+        never told too small; 0 where nothing waits. None (nothing processed yet): the seconds stay as they are.
+        """
+        place = (stage, topic, str(partition))
+        self.consumer_lag_records.labels(*place).set(records)
+        if records == 0:
+            self.consumer_lag_seconds.labels(*place).set(0)
+        elif position_ms is not None:
+            self.consumer_lag_seconds.labels(*place).set(max(0.0, self.now() - position_ms / 1000))
 
     # --- partitions that come and go ----------------------------------------------------------------
 
@@ -254,6 +271,20 @@ class Telemetry(Metrics):
     def beat(self, stage: str) -> None:
         """A loop went round."""
         self.heartbeat_timestamp_seconds.labels(stage).set(self.now())
+
+
+class _Children(Generic[M]):
+    """A metric's children by label values, found without the work of ``labels()``; as bounded as those are."""
+
+    def __init__(self, metric: M) -> None:
+        self._metric: M = metric
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def __call__(self, *labels: str) -> M:
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._metric.labels(*labels)
+        return child
 
 
 class _StateGauge:

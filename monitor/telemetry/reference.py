@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from monitor.telemetry.metrics import FOLD_EVENTS
 from monitor.telemetry.observe import Telemetry
 
 _HEAD: Final = """\
@@ -18,6 +19,15 @@ never with a sum: the mean of a relational scorer means nothing, so PromQL must 
 |---|---|---|---|---|---|
 """
 
+_EVENTS_HEAD: Final = """
+## Events of the fold
+
+Values of the label `event` of `agent_monitor_fold_events_total`.
+
+| event | meaning |
+|---|---|
+"""
+
 
 def reference_markdown() -> str:
     """The whole page, in Markdown."""
@@ -26,4 +36,5 @@ def reference_markdown() -> str:
         f"| {', '.join(f'`{name}`' for name in spec.labels)} | {spec.help} | {spec.by} |\n"
         for spec in Telemetry().specs
     ]
-    return _HEAD + "".join(rows)
+    events = [f"| `{event}` | {meaning} |\n" for event, meaning in FOLD_EVENTS.items()]
+    return _HEAD + "".join(rows) + _EVENTS_HEAD + "".join(events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -9,8 +10,17 @@ from pathlib import Path
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from monitor.drift.report import GateState
 from monitor.telemetry import Telemetry
-from tests.telemetry.records import dead_letter, incident, reduction, verdict
+from monitor.telemetry.metrics import FOLD_EVENTS
+from tests.telemetry.records import (
+    dead_letter,
+    drift_report,
+    incident,
+    mix_report,
+    reduction,
+    verdict,
+)
 
 
 def filled() -> Telemetry:
@@ -19,10 +29,9 @@ def filled() -> Telemetry:
         telemetry.observe_outputs(
             [verdict(service=f"s-{service}", cut=True, redelivered=1), incident(), dead_letter()]
         )
-        telemetry.observe_drift(
-            service=f"s-{service}", scorer="judge", role="planner", reference="a", current="b",
-            decision="drift", d=0.1, log_e=9.0, log_threshold=7.0,
-        )  # fmt: skip
+        telemetry.observe_report(
+            drift_report(service=f"s-{service}", decision="drift", ticket=True)
+        )
     return telemetry
 
 
@@ -76,23 +85,11 @@ def test_a_large_estate_stays_under_thirty_thousand_series_and_renders_quickly()
                     incident(service=f"s-{service}", reason=reason, severity=severity)
                 )
         for scorer in range(3):
-            key = {
-                "service": f"s-{service}",
-                "scorer": f"scorer-{scorer}",
-                "reference": "m-1",
-                "current": "m-2",
-            }
+            key = {"service": f"s-{service}", "scorer": f"scorer-{scorer}"}
             for role in roles:
-                telemetry.observe_drift(
-                    **key, role=role, decision="not_yet", d=0.1, log_e=1.0, log_threshold=7.0
-                )
-            telemetry.observe_mix(
-                **key,
-                decision="not_yet",
-                composition_share=0.5,
-                log_e={"length": 1.0, "roles": 1.0},
-            )
-            telemetry.observe_gate(f"s-{service}", f"scorer-{scorer}", "unknown")
+                telemetry.observe_report(drift_report(**key, role=role))
+            telemetry.observe_report(mix_report(**key))
+            telemetry.observe_gate(GateState(**key, state="unknown", why="", source_offset=1))
     for partition in map(str, range(32)):
         for gauge in (
             telemetry.open_lives,
@@ -111,3 +108,11 @@ def test_a_large_estate_stays_under_thirty_thousand_series_and_renders_quickly()
     )  # off the loop; twenty times what it takes on a laptop
     series = sum(not line.startswith("#") for line in body.splitlines())
     assert 15_000 < series < 30_000
+
+
+def test_every_event_of_the_fold_has_its_meaning() -> None:
+    source = "\n".join(
+        path.read_text("utf-8")
+        for path in (Path(__file__).parents[2] / "monitor/trace").glob("*.py")
+    )
+    assert set(re.findall(r"\.count\(\s*\"(\w+)\"", source)) == set(FOLD_EVENTS)

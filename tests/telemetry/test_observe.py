@@ -9,7 +9,15 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from monitor.model import Fault, Forensics, Scalar
 from monitor.telemetry import OTHER, Telemetry
-from tests.telemetry.records import dead_letter, incident, reduction, verdict
+from tests.telemetry.records import (
+    dead_letter,
+    drift_report,
+    gate,
+    incident,
+    mix_report,
+    reduction,
+    verdict,
+)
 
 
 @pytest.fixture
@@ -125,49 +133,87 @@ def test_a_comparison_has_one_decision_and_no_stale_number(telemetry: Telemetry)
     key = {
         "service": "shop",
         "scorer": "judge",
+        "scorer_version": "1",
         "role": "planner",
+        "comparison": "versions",
         "reference": "m-1",
         "current": "m-2",
     }
-    telemetry.observe_drift(**key, decision="not_yet", d=0.1, log_e=1.0, log_threshold=7.4)
-    telemetry.observe_drift(**key, decision="drift", d=0.2, log_e=8.0, log_threshold=7.4)
+    telemetry.observe_report(drift_report(decision="not_yet", ticket=True))
+    assert value(telemetry, "drift_ticket", **key) == 1
+    telemetry.observe_report(drift_report(decision="drift", d=0.2, log_e=8.0))
     assert value(telemetry, "drift_decision", **key, decision="drift") == 1
     assert value(telemetry, "drift_decision", **key, decision="not_yet") is None
+    assert value(telemetry, "drift_ticket", **key) is None
     assert value(telemetry, "drift_distance", **key) == 0.2
-    telemetry.observe_drift(**key, decision="not_comparable", d=0.2, log_e=None, log_threshold=7.4)
+    assert value(telemetry, "drift_log_threshold", **key) == 7.4
+    telemetry.observe_report(drift_report(decision="not_comparable", log_e=None))
     assert value(telemetry, "drift_log_e", **key) is None
     assert value(telemetry, "drift_reports_total", kind="drift", decision="drift") == 1
 
 
+def test_a_mix_report_shows_its_evidence_and_the_share_it_explains(telemetry: Telemetry) -> None:
+    key = {
+        "service": "shop",
+        "scorer": "judge",
+        "comparison": "versions",
+        "reference": "m-1",
+        "current": "m-2",
+    }
+    telemetry.observe_report(mix_report())
+    assert value(telemetry, "composition_share", **key) == 0.9
+    assert value(telemetry, "mix_log_e", **key, what="length") == 9.0
+    assert value(telemetry, "mix_log_e", **key, what="roles") is None
+    telemetry.observe_report(mix_report(composition=None))
+    assert value(telemetry, "composition_share", **key) is None
+    assert value(telemetry, "drift_reports_total", kind="mix", decision="shifted") == 2
+
+
 def test_a_drift_key_that_moved_away_leaves_the_scrape(telemetry: Telemetry) -> None:
     """Two workers that both show a decision would keep an alert firing that one of them has cleared."""
-    common = {"scorer": "judge", "reference": "m-1", "current": "m-2"}
     for service in ("shop", "help"):
-        telemetry.observe_drift(
-            service=service,
-            role="planner",
-            decision="drift",
-            d=0.2,
-            log_e=8.0,
-            log_threshold=7.4,
-            **common,
-        )
-        telemetry.observe_mix(
-            service=service,
-            decision="shifted",
-            composition_share=0.9,
-            log_e={"length": 9.0},
-            **common,
-        )
-        telemetry.observe_gate(service, "judge", "shifted")
+        telemetry.observe_report(drift_report(service=service, decision="drift", ticket=True))
+        telemetry.observe_report(mix_report(service=service))
+        telemetry.observe_gate(gate(service))
     telemetry.forget_drift(lambda service, scorer: (service, scorer) == ("shop", "judge"))
     text = generate_latest(telemetry.registry).decode()
-    lines = [line for line in text.splitlines() if 'service="shop"' in line]
-    assert lines == []
+    assert [line for line in text.splitlines() if 'service="shop"' in line] == []
     assert (
         value(telemetry, "cardinality_gate", service="help", scorer="judge", state="shifted") == 1
     )
-    assert value(telemetry, "mix_log_e", service="help", what="length", **common) == 9.0
+    assert sum('service="help"' in line for line in text.splitlines()) == 8
+
+
+def test_the_gate_has_one_state(telemetry: Telemetry) -> None:
+    telemetry.observe_gate(gate(state="unknown"))
+    telemetry.observe_gate(gate(state="stationary"))
+    assert (
+        value(telemetry, "cardinality_gate", service="shop", scorer="judge", state="unknown")
+        is None
+    )
+    assert (
+        value(telemetry, "cardinality_gate", service="shop", scorer="judge", state="stationary")
+        == 1
+    )
+
+
+def test_lag_in_seconds_is_the_age_of_what_waits(telemetry: Telemetry) -> None:
+    place = {"stage": "assemble", "topic": "t", "partition": "0"}
+    telemetry.observe_lag("assemble", "t", 0, records=5, position_ms=940_000)
+    assert value(telemetry, "consumer_lag_seconds", **place) == 60  # now is 1000 s
+    assert value(telemetry, "consumer_lag_records", **place) == 5
+    telemetry.observe_lag("assemble", "t", 0, records=0, position_ms=940_000)
+    assert value(telemetry, "consumer_lag_seconds", **place) == 0  # an old record, but the last
+
+
+def test_spans_and_traces_that_no_scorer_looked_at(telemetry: Telemetry) -> None:
+    telemetry.observe_verdict(verdict(reductions=()))
+    telemetry.observe_verdict(
+        verdict(reductions=(reduction("judge", planner=0.1, tool_call=None),))
+    )
+    assert value(telemetry, "unscored_traces_total", service="shop") == 1
+    assert value(telemetry, "scored_spans_total", scorer="judge") == 1
+    assert value(telemetry, "unscored_spans_total", scorer="judge") == 1
 
 
 def test_series_of_a_partition_leave_with_it(telemetry: Telemetry) -> None:
