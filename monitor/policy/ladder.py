@@ -13,6 +13,7 @@ from typing import Protocol
 
 from monitor.model import Span
 from monitor.policy.rules import Step
+from monitor.policy.scene import Fitting
 
 
 class Track(Protocol):
@@ -37,9 +38,10 @@ class Ladder:
 
     __slots__ = ("_before", "_next", "complete", "done", "fitting", "soonest", "track")
 
-    def __init__(self, steps: Sequence[Step], track: Track) -> None:
+    def __init__(self, steps: Sequence[Step], track: Track, fitting: Fitting) -> None:
         self.track = track
-        self.fitting = [[span for span in track.spans if step.fits(span)] for step in steps]
+        ids = [fitting.of(step) for step in steps]
+        self.fitting = [[span for span in track.spans if span.span_id in fit] for fit in ids]
         self.done: list[dict[str, int]] = [{} for _ in steps[:-1]]
         self._next: list[dict[str, Span]] = [{} for _ in steps[:-1]]
         self._before: list[Span] = []

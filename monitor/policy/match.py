@@ -11,7 +11,7 @@ from monitor.model import Span
 from monitor.policy.causal import TraceView, parts
 from monitor.policy.rise import ThresholdTable, match_rise
 from monitor.policy.rules import Finding, Policy
-from monitor.policy.scene import Scene
+from monitor.policy.scene import Fitting, Scene
 from monitor.policy.steps import match_steps
 
 __all__ = ["Matcher", "match", "strongest_in_any_order"]
@@ -41,14 +41,15 @@ class Matcher:
 
     def _match(self, trace: TraceView, *, cut: bool) -> tuple[Finding, ...]:
         spans = trace.spans
+        fitting = Fitting(spans)
         possible = [
             policy
             for policy, floor in zip(self._policies, self._floors, strict=True)
-            if _possible(policy, spans, floor)
+            if _possible(policy, fitting, floor)
         ]
         if not possible:
             return ()
-        scene = Scene(parts(trace), cut=cut)
+        scene = Scene(parts(trace), fitting, cut=cut)
         found = (
             match_steps(policy, scene)
             if policy.rise is None
@@ -79,7 +80,8 @@ def strongest_in_any_order(spans: Sequence[Span], policies: Sequence[Policy]) ->
     must never be cheaper than being caught.
     """
     rank = ("critical", "warning", "info").index
-    here = [policy for policy in policies if policy.steps and _possible(policy, spans)]
+    fitting = Fitting(spans)
+    here = [policy for policy in policies if policy.steps and _possible(policy, fitting)]
     return min(here, key=lambda policy: rank(policy.severity), default=None)
 
 
@@ -90,14 +92,14 @@ def _floor(policy: Policy, thresholds: ThresholdTable) -> float:
     return max((step.min_score for step in policy.steps), default=2.0)
 
 
-def _possible(policy: Policy, spans: Sequence[Span], floor: float = 0.0) -> bool:
+def _possible(policy: Policy, fitting: Fitting, floor: float = 0.0) -> bool:
     """Whether each step has a span; of a rise, whether its roles have a score as high as ``floor``."""
     rise = policy.rise
     if rise is not None:
         return any(
             score.value >= floor
-            for span in spans
+            for span in fitting.spans
             if span.role in rise.roles
             for score in span.scores
         )
-    return all(any(step.fits(span) for span in spans) for step in policy.steps)
+    return all(fitting.of(step) for step in policy.steps)

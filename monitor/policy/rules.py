@@ -47,14 +47,23 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether ``span`` by itself can be this step: all but flow and order."""
         if span.kind != MEMBER or (self.roles and span.role not in self.roles):
             return False
-        if self.min_score > 0.0 and (span.safety_score or 0.0) < self.min_score:
-            return False
+        if self.min_score > 0.0:
+            for score in span.scores:
+                if score.value >= self.min_score:
+                    break
+            else:
+                return False
         tags = () if span.detail is None else span.detail.tags
-        if self.not_tags and any(tag in self.not_tags for tag in tags):
-            return False
-        if not self.tags:
-            return True
-        return any(tag in self.tags for tag in tags) if tags else UNTAGGED in self.tags
+        if self.not_tags:
+            for tag in tags:
+                if tag in self.not_tags:
+                    return False
+        if self.tags:
+            for tag in tags:
+                if tag in self.tags:
+                    return True
+            return not tags and UNTAGGED in self.tags
+        return True
 
 
 class Rise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

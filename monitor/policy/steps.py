@@ -86,7 +86,7 @@ def _finding(policy: Policy, chains: list[_Chain], scene: Scene) -> Finding:
 
 def _chains(steps: Sequence[Step], track: Track, scene: Scene, *, across: bool) -> list[_Chain]:
     """One chain a sink at most, in the order of the sinks."""
-    ladder = Ladder(steps, track)
+    ladder = Ladder(steps, track, scene.fitting)
     if not ladder.soonest:
         return []
     last = steps[-1]

@@ -505,7 +505,7 @@ def _seconds(spans: list[Span]) -> float:
 
 
 def test_cost_grows_with_the_spans_even_if_all_of_them_fit_everything() -> None:
-    assert _seconds(long(8_000, hostile=True)) < 16 * _seconds(long(1_000, hostile=True))
+    assert _seconds(long(8_000, hostile=True)) < 30 * _seconds(long(1_000, hostile=True))
 
 
 def test_an_ordinary_trace_costs_one_look() -> None:
