@@ -38,7 +38,7 @@ def configure(
     render: tuple[Processor, ...]
     if style == "json":
         render = (
-            structlog.processors.dict_tracebacks,
+            _TRACEBACKS,
             structlog.processors.JSONRenderer(ensure_ascii=True),
         )
     else:
