@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from monitor.policy.rules import Finding, Policy, Step
 from monitor.trace.config import FoldSettings
 from monitor.trace.identity import examine
 from monitor.trace.thresholds import Thresholds
-from tests.trace.truth import detail, sid, span
+from tests.trace.truth import cpu_seconds, detail, sid, span
 
 THRESHOLDS = Thresholds(FoldSettings())
 BY_NAME = {policy.name: policy for policy in BUILTIN}
@@ -494,31 +493,24 @@ def test_ten_thousand_harmless_spans_between_read_and_sink() -> None:
     assert one.span_ids == (sid("carrier"), sid("source"), sid("sink"))
 
 
-def _seconds(spans: list[Span]) -> float:
-    report = examine(spans, (), redelivery="collapse")
-    best = 9.0
-    for _ in range(2):
-        start = time.perf_counter()
-        match(report, BUILTIN, THRESHOLDS, cut=False)
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 def test_cost_grows_with_the_spans_even_if_all_of_them_fit_everything() -> None:
-    assert _seconds(long(8_000, hostile=True)) < 30 * _seconds(long(1_000, hostile=True))
+    """Eight times the spans cost about eight times as much; quadratic would be 64."""
+    few, many = (examine(long(n, hostile=True), (), redelivery="collapse") for n in (1_000, 8_000))
+    cost = cpu_seconds(lambda: match(few, BUILTIN, THRESHOLDS, cut=False))
+    assert cpu_seconds(lambda: match(many, BUILTIN, THRESHOLDS, cut=False)) < 30 * cost
 
 
 def test_an_ordinary_trace_costs_one_look() -> None:
-    spans = [
-        span("root"),
-        *[
-            span(n, "root", 2 + n, role="tool_call", scores=0.05, detail=detail("egress"))
-            for n in range(19)
-        ],
+    """A quarter of what it costs to look for the steps where one score is high enough."""
+    quiet = [
+        span(n, "root", 2 + n, role="tool_call", scores=0.05, detail=detail("egress"))
+        for n in range(18)
     ]
-    report = examine(spans, (), redelivery="collapse")
+    loud = span("x", "root", 40, role="retrieval", scores=0.4, detail=detail("private_read"))
     matcher = Matcher(BUILTIN, THRESHOLDS)
-    start = time.perf_counter()
-    for _ in range(1_000):
-        assert matcher.match(report, cut=False) == ()
-    assert (time.perf_counter() - start) / 1_000 < 100e-6  # about 3 us on an idle machine
+
+    def cost(spans: list[Span]) -> float:
+        report = examine(spans, (), redelivery="collapse")
+        return cpu_seconds(lambda: [matcher.match(report, cut=False) for _ in range(200)])
+
+    assert cost([span("root"), *quiet]) < cost([span("root"), *quiet, loud]) / 4

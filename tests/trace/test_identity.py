@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from monitor.model import Source, Span, SpanFault
 from monitor.trace.identity import FAULT_CLASS, LISTED_IDS, examine
-from tests.trace.truth import sid, span
+from tests.trace.truth import cpu_seconds, sid, span
 
 
 @dataclass(frozen=True)
@@ -292,15 +291,6 @@ def test_chain_of_ten_thousand(order: int) -> None:
     assert {f.kind: f.count for f in report.faults} == {"cycle": 10_000, "no_root": 1}
 
 
-def _seconds(spans: list[Span]) -> float:
-    best = 9.0
-    for _ in range(3):
-        start = time.perf_counter()
-        examine(spans, (), redelivery="collapse")
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 @pytest.mark.parametrize("shape", ["chain", "broken chain", "star", "conflicts", "ring"])
 def test_cost_grows_with_the_spans(shape: str) -> None:
     """Ten times the spans cost about ten times as much; quadratic would be a hundred."""
@@ -318,7 +308,9 @@ def test_cost_grows_with_the_spans(shape: str) -> None:
             case _:
                 return [span(i, (i + 1) % n) for i in range(n)]
 
-    assert _seconds(trace(20_000)) < 40 * max(_seconds(trace(2_000)), 1e-4)
+    few, many = trace(3_000), trace(30_000)
+    cost = cpu_seconds(lambda: examine(few, (), redelivery="collapse"))
+    assert cpu_seconds(lambda: examine(many, (), redelivery="collapse")) < 40 * cost
 
 
 def test_pending_says_nothing_of_what_may_still_come() -> None:
