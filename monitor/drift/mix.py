@@ -23,6 +23,7 @@ from monitor.drift.sums import (
     MIX_SHARES,
     MIX_SQUARES,
     MIX_TRACES,
+    MIX_WIDTH,
     Ints,
     Sums,
 )
@@ -57,6 +58,15 @@ class MixSums:
                 columns += row
         return cls(lengths, columns)
 
+    @classmethod
+    def added(cls, windows: Sequence[MixSums]) -> MixSums:
+        """The sum of some; all zero for none."""
+        new = cls(np.zeros(LENGTHS, dtype=np.int64), np.zeros(MIX_WIDTH, dtype=np.int64))
+        for w in windows:
+            for field in cls.__slots__:
+                setattr(new, field, getattr(new, field) + getattr(w, field))
+        return new
+
     @property
     def spans_per_trace(self) -> tuple[float, float]:
         """Mean and standard deviation."""
@@ -68,9 +78,12 @@ class MixSums:
         if what == "roles":
             m = self.shares / (SCALE * self.traces)
             return m, np.maximum(0.0, self.squares / (SCALE * self.traces) - m * m)
-        first = self.lengths.cumsum() if what == "length" else np.array([self.incidents])
-        m = first / self.traces
-        return m, m * (1.0 - m)
+        if what == "length":
+            m = self.lengths.cumsum() / self.traces
+            return m, m * (1.0 - m)
+        # none in 400 traces is not known to be none at all: the variance is that of one more, and one not
+        smooth = (self.incidents + 1.0) / (self.traces + 2.0)
+        return np.array([self.incidents / self.traces]), np.array([smooth * (1.0 - smooth)])
 
 
 class MixPhis:

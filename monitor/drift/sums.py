@@ -261,6 +261,11 @@ def _sums_of(entries: Sequence[Any], mixes: Sequence[Any]) -> Sums:
     return Sums(table, Keyed.of(tails, 2), Keyed.of(mix, MIX_WIDTH), flat)
 
 
+def cumulative(rows: Ints) -> tuple[Ints, Ints]:
+    """S1 and S2 at the cuts [S, 35] from rows of strata [S, WIDTH]."""
+    return rows[:, _W : _W + J].cumsum(axis=1), rows[:, _Q:].cumsum(axis=1)
+
+
 class RoleSums:
     """One role of one version, ready to be compared: cumulative at the cuts, by stratum (length, own).
 
@@ -283,14 +288,13 @@ class RoleSums:
     def __init__(self, sums: Sums, role: str) -> None:
         """``sums`` of one version."""
         mine = [i for i, k in enumerate(sums.rows.keys) if k[2] == role]
-        scored = [i for i in mine if sums.rows.keys[i][4] >= 0]
+        scored = [i for i in mine if sums.rows.data[i, TRACES] > 0]
         data = sums.rows.data[scored]
         self.strata: list[tuple[int, int]] = [sums.rows.keys[i][3:] for i in scored]
         self.traces: Ints = data[:, TRACES]
         self.spans = int(data[:, SPANS].sum())
         self.unscored = int(sums.rows.data[mine, UNSCORED_TRACES].sum())
-        self.s1: Ints = data[:, _W : _W + J].cumsum(axis=1)
-        self.s2: Ints = data[:, _Q:].cumsum(axis=1)
+        self.s1, self.s2 = cumulative(data)
         self.tails: dict[float, dict[tuple[int, int], tuple[int, int]]] = {}
         for (key, threshold), (traces, exceed) in zip(
             sums.tails.keys, sums.tails.data, strict=True

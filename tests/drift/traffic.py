@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from monitor.drift.delta import DeltaAccumulator, ScoreDelta, TracePart, trace_part
+from monitor.drift.delta import DeltaAccumulator, ScoreDelta, TracePart, encode_message, trace_part
+from monitor.drift.engine import DriftEngine
+from monitor.drift.report import DriftReport, MixReport
+from monitor.drift.settings import DriftSettings
 from monitor.drift.sums import RoleSums, Sums, merge, sums_by_window
 from monitor.model import Score, Span
 
@@ -82,3 +85,58 @@ def role_sums(
     parts: Sequence[TracePart], role: str, model: str = "m1", version: str = "1"
 ) -> RoleSums:
     return RoleSums(sums_of(parts).of_version(version, model), role)
+
+
+def log_of(
+    parts: Sequence[tuple[int, TracePart]], *, flushes_a_window: int = 1, partitions: int = 1
+) -> list[bytes]:
+    """Score-deltas messages of traces given as (window, part) in the order of time.
+
+    Each window is flushed ``flushes_a_window`` times by each of ``partitions`` folds in turn.
+    """
+    messages: list[bytes] = []
+    by_window: dict[int, list[TracePart]] = {}
+    for window, part in parts:
+        by_window.setdefault(window, []).append(part)
+    for window in sorted(by_window):
+        mine = by_window[window]
+        pieces = flushes_a_window * partitions
+        for i in range(pieces):
+            acc = DeltaAccumulator()
+            for part in mine[i::pieces]:
+                acc.add(window, part, 1)
+            messages += [encode_message(d) for d in acc.flush()]
+    return messages
+
+
+class Run:
+    """A drift engine over two dicts, and everything it said."""
+
+    def __init__(self, settings: DriftSettings | None = None) -> None:
+        self.windows: dict[bytes, bytes] = {}
+        self.totals: dict[bytes, bytes] = {}
+        self.engine = DriftEngine(settings or DriftSettings(), self.windows, self.totals)
+        self.outputs: list = []
+        self.gates: list = []
+        self.controls: list = []
+        self.offset = 0
+
+    def feed(self, messages: Sequence[bytes]) -> Run:
+        for message in messages:
+            plan = self.engine.plan(message, self.offset)
+            self.outputs += plan.outputs
+            self.gates += plan.gates
+            self.controls += plan.controls
+            self.engine.commit(plan)
+            self.offset += 1
+        return self
+
+    def drift(self, role: str = "planner", current: str = "m2") -> list[DriftReport]:
+        return [
+            r
+            for r in self.outputs
+            if isinstance(r, DriftReport) and r.role == role and r.current == current
+        ]
+
+    def mix(self, current: str = "m2") -> list[MixReport]:
+        return [r for r in self.outputs if isinstance(r, MixReport) and r.current == current]

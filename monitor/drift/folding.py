@@ -1,0 +1,213 @@
+"""How sums move: a delta into its windows, a window into the totals of its versions, old windows into blocks.
+
+Every value takes a message in only if its own fence is below it, whatever the other values know. So a crash
+between any two writes, or the loss of any of them, is made good by redelivery:
+
+- a window is taken for folded by a version's totals only if these list it; until its bins are dropped, one fold
+  later, totals that do not list it are given it again;
+- a later part for a folded window goes to the totals if above the fence the window had when folded and above
+  the totals' own.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from monitor.drift.ledger import Block
+from monitor.drift.settings import DriftSettings
+from monitor.drift.state import State, Traffic, traffic_of, version_part, versions_in
+from monitor.drift.sums import Sums, merge
+from monitor.drift.values import EMPTY_TOTAL, TotalValue, WindowValue
+
+FOLD_LAG = 2  # windows: partitions close traces at slightly different virtual times
+LARGEST_BLOCK = (
+    256  # windows; two of each size are kept beyond the versions' first ones, so about 1,000 in all
+)
+
+
+def take_in(state: State, by_window: dict[int, Sums], offset: int, settings: DriftSettings) -> None:
+    """Add a delta to its windows, and to the totals of windows that are folded."""
+    was_noted = state.ledger.fence >= offset
+    late: dict[tuple[str, str], list[tuple[int, Sums, dict[str, int]]]] = {}
+    for window, sums in by_window.items():
+        start = state.ledger.place_of(window)
+        value = state.window(start) or WindowValue(-1, window, 0, Sums.empty())
+        part, dropped = sums, 0
+        if len(value.sums.rows.keys) >= settings.max_rows:
+            part, dropped = sums.only_rows(value.sums.rows.keys)
+        is_new = value.fence < offset
+        stripped = state.ledger.block_of(window)
+        for version in versions_in(part):
+            total = state.total(*version)
+            folded_at = None if total is None else total.fence_of(window)
+            if folded_at is None and stripped is not None:
+                folded_at = stripped.fence
+            if folded_at is None or state.ledger.version(*version) is None:
+                continue  # not folded there: the window's own value is what counts
+            if offset > folded_at:
+                piece = version_part(part, *version)
+                before = _traffic_before(value.sums, version, piece, is_new, stripped)
+                late.setdefault(version, []).append((window, piece, before))
+        if is_new and (
+            not was_noted or state.ledger.knows(window)
+        ):  # else so old that its value was dropped
+            summed = merge([value.sums, part], bins=stripped is None)
+            state.put_window(
+                start, WindowValue(offset, max(value.last, window), value.dropped + dropped, summed)
+            )
+    for version, parts in late.items():
+        total = state.total(*version) or EMPTY_TOTAL
+        if offset <= total.fence:
+            continue
+        traffic = dict(total.traffic)
+        for _, piece, before in parts:
+            for role, n in traffic_of(piece).items():
+                known, squares = traffic.get(role, (0, 0))
+                traffic[role] = (known + n, squares + n * n + 2 * n * before.get(role, 0))
+        unlisted = [(w, offset) for w, _, _ in parts if total.fence_of(w) is None]
+        summed = merge([total.sums, *(piece for _, piece, _ in parts)])
+        state.put_total(*version, _listed(total, unlisted, offset, traffic, summed, settings))
+
+
+def _traffic_before(
+    known: Sums, version: tuple[str, str], piece: Sums, is_new: bool, block: Block | None
+) -> dict[str, int]:
+    """Traces by role that a window had before a late part came; the mean window's, inside a block."""
+    before = traffic_of(version_part(known, *version))
+    if not is_new:
+        for role, n in traffic_of(piece).items():
+            before[role] = before.get(role, 0) - n
+    size = 1 if block is None else block.size
+    return {role: n // size for role, n in before.items()}
+
+
+def fold_windows(state: State, offset: int, settings: DriftSettings) -> None:
+    """Fold every open window that lies two or more behind the highest."""
+    ledger = state.ledger
+    due = [w for w in ledger.open if w <= ledger.highest - FOLD_LAG]
+    if due:
+        _fold(state, due, offset, settings)
+        ledger.open = [w for w in ledger.open if w not in due]
+        for w in due:
+            insort(ledger.strip, w)
+
+
+def _fold(state: State, windows: list[int], offset: int, settings: DriftSettings) -> None:
+    """Add windows to the totals of their versions that do not list them yet."""
+    due: dict[tuple[str, str], list[tuple[int, WindowValue]]] = {}
+    for window in windows:
+        value = state.window(window)
+        if value is None or value.sums.bins is None:
+            continue
+        for version in versions_in(value.sums):
+            if state.ledger.version(*version) is not None:  # else forgotten
+                due.setdefault(version, []).append((window, value))
+    for version, found in due.items():
+        total = state.total(*version) or EMPTY_TOTAL
+        new = [(w, value) for w, value in found if total.fence_of(w) is None]
+        if not new:
+            continue
+        pieces = [version_part(value.sums, *version) for _, value in new]
+        traffic = dict(total.traffic)
+        for piece in pieces:
+            for role, n in traffic_of(piece).items():
+                known, squares = traffic.get(role, (0, 0))
+                traffic[role] = (known + n, squares + n * n)
+        listed = [(w, value.fence) for w, value in new]
+        summed = merge([total.sums, *pieces])
+        state.put_total(*version, _listed(total, listed, offset, traffic, summed, settings))
+
+
+def _listed(
+    total: TotalValue,
+    new: list[tuple[int, int]],
+    offset: int,
+    traffic: Traffic,
+    sums: Sums,
+    settings: DriftSettings,
+) -> TotalValue:
+    folded = sorted((*total.folded, *new))
+    floor = total.floor
+    if len(folded) > settings.max_fences:
+        first, rest = folded[: settings.phi_windows], folded[settings.phi_windows :]
+        over = len(folded) - settings.max_fences
+        floor = max(floor, rest[over - 1][0])
+        folded = first + rest[over:]
+    return TotalValue(offset, floor, tuple(folded), traffic, sums)
+
+
+def strip_windows(state: State, offset: int, settings: DriftSettings) -> None:
+    """Drop the bins of windows folded earlier, and merge old ones.
+
+    A window that some version's totals do not list (a part came since, or the fold was lost) is folded into
+    these now and keeps its bins until the next time.
+    """
+    ledger = state.ledger
+    incomplete = [w for w in ledger.strip if not _is_listed(state, w)]
+    _fold(state, incomplete, offset, settings)
+    for window in ledger.strip:
+        value = state.window(window)
+        if value is not None and window not in incomplete:
+            state.put_window(
+                window, WindowValue(offset, value.last, value.dropped, value.sums.without_bins())
+            )
+            insort(ledger.kept, Block(window, value.last, offset), key=lambda b: b.start)
+    ledger.strip = incomplete
+    _merge_blocks(state, offset, settings)
+
+
+def _is_listed(state: State, window: int) -> bool:
+    """Whether the totals of every version that has something in the window list it."""
+    value = state.window(window)
+    if value is None:
+        return True
+    totals = (
+        state.total(*version)
+        for version in versions_in(value.sums)
+        if state.ledger.version(*version) is not None
+    )
+    return all(total is not None and total.fence_of(window) is not None for total in totals)
+
+
+def _merge_blocks(state: State, offset: int, settings: DriftSettings) -> None:
+    """Past the versions' first windows keep two blocks of each size 1, 2, 4, ... 256; older ones go."""
+    ledger = state.ledger
+    if len(ledger.kept) <= settings.phi_windows:
+        return
+    protected: set[int] = set()
+    for version in ledger.versions:
+        first = state.first_windows(
+            version.scorer_version, version.model_version, settings.phi_windows
+        )
+        protected.update(first)
+    size = 1
+    while size <= LARGEST_BLOCK:
+        blocks = [
+            i for i, b in enumerate(ledger.kept) if b.size == size and b.start not in protected
+        ]
+        if len(blocks) <= 2:
+            size *= 2
+            continue
+        oldest, second = blocks[0], blocks[1]
+        if size == LARGEST_BLOCK:
+            state.put_window(ledger.kept[oldest].start, None)
+            del ledger.kept[oldest]
+        elif second == oldest + 1:
+            _join(state, ledger.kept[oldest], ledger.kept[second], offset)
+            del ledger.kept[second]
+        else:  # a version's first windows lie between: the older one ends there
+            state.put_window(ledger.kept[oldest].start, None)
+            del ledger.kept[oldest]
+
+
+def _join(state: State, first: Block, second: Block, offset: int) -> None:
+    a, b = state.window(first.start), state.window(second.start)
+    if b is not None and (a is None or a.last < second.start):  # else joined before a crash
+        parts = [v.sums for v in (a, b) if v is not None]
+        dropped = sum(v.dropped for v in (a, b) if v is not None)
+        state.put_window(
+            first.start, WindowValue(offset, second.last, dropped, merge(parts, bins=False))
+        )
+    state.put_window(second.start, None)
+    first.last, first.size = second.last, first.size + second.size
+    first.fence = max(first.fence, second.fence)
