@@ -80,7 +80,7 @@ RULES: Final[tuple[TagRule, ...]] = (
     TagRule(EGRESS, _SEND),
     TagRule(EGRESS, _words("invite add"), _words("participant attendee guest recipient invite")),
     TagRule(EGRESS, _words("request call"), _words("http api webhook url rest")),
-    TagRule(EXECUTE, _RUN - {"evaluate", "invoke", "shell", "bash"}),
+    TagRule(EXECUTE, _RUN - {"evaluate", "invoke"}),
     TagRule(EXECUTE, _RUN | _SEND | _words("call use"), _CODE),
     TagRule(MONEY, _PAY),
     TagRule(MONEY, _CHANGE | _SEND | _words("approve issue place"), _ORDER_TO_PAY),

@@ -21,7 +21,7 @@ _NESTING = 64  # of cut JSON that is closed again; more is no message list
 _HELD_BY_ANOTHER = 3  # JSON inside a string inside JSON: how often it is unwrapped
 
 _CUT = re.compile(r"[\s\"'<>()\[\]{},;|=&?#`*]+")
-_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[nrtbf/\"\\])")
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[nrt\"])")
 _WHEN = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:t.*)?|\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:am|pm)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 )
@@ -60,7 +60,12 @@ class Tokenizer:
         first: dict[str, None] = {}
         second: dict[str, None] = {}
         for text in texts:
-            for word in _CUT.split(text[: self._bounds.content]):
+            text = text[: self._bounds.content]
+            if (
+                "\\" in text
+            ):  # an escape glues two words together; paths lose the same parts everywhere
+                text = _ESCAPE.sub(" ", text)
+            for word in _CUT.split(text):
                 if word.isalpha() or len(word) < 4:
                     continue
                 for value, is_address in values_of(word):
@@ -80,9 +85,7 @@ class Tokenizer:
                 if inner is not None and inner != leaf:
                     flags |= self._texts(inner, into, unwrap - 1)
                     continue
-                into.append(_ESCAPE.sub(" ", leaf))
-            else:
-                into.append(leaf)
+            into.append(leaf)
         return flags
 
     def _hash(self, value: str) -> bytes:
@@ -125,7 +128,8 @@ def values_of(word: str) -> Iterator[tuple[str, bool]]:
             yield from values_of(part)
         return
     digits = sum(c.isdigit() for c in word)
-    if digits >= 4 or (digits and len(word) >= 5 and not word.replace(".", "").isdigit()):
+    named = "_" in word and len(word) >= 6  # an identifier: snake case is nobody's prose
+    if digits >= 4 or named or (digits and len(word) >= 5 and not word.replace(".", "").isdigit()):
         yield word, False
 
 
