@@ -337,4 +337,6 @@ def _key_value(packed: bytes) -> tuple[str, Any]:
     try:
         return pair.key.decode(), wire.any_value(pair.value)
     except (wire.WireError, UnicodeDecodeError) as error:
+        if wire.is_too_deep(error):
+            raise Unusable(reasons.TOO_DEEP, "an attribute is nested too deep") from error
         raise Unusable(reasons.NOT_UTF8, "an attribute holds a string that is not UTF-8") from error

@@ -127,6 +127,11 @@ def _python(value: AnyValue) -> Any:
     return getattr(value, which)
 
 
+def is_too_deep(error: Exception) -> bool:
+    """Whether the runtime gave up at its nesting limit (100 messages: 49 arrays); it says so in words only."""
+    return "MaxDepth" in str(error)
+
+
 def message_of(resource: bytes, scope: bytes, span: bytes) -> bytes:
     """The smallest message that holds a span with its resource: what a dead letter keeps, and redrive sends."""
     scope_spans = ScopeSpans(scope=scope, spans=[span]).SerializeToString()

@@ -145,10 +145,10 @@ def test_any_text_gives_whole_tokens(text: str) -> None:
 )
 def test_hostile_content_takes_no_time(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
-    begin = time.perf_counter()
+    begin = time.process_time()
     TOKENIZER.content((text,))
     request(TOKENIZER, text, plain=True, limit=65_536)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 # --- the user's own words -------------------------------------------------------------------------------
