@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from aiokafka.structs import TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
 
 from monitor.codec import decode_fold_record
 from monitor.model import Fragment
 from monitor.settings import Settings
 from monitor.stack import KafkaBroker, Worker
+from monitor.stream import clients
 from monitor.stream.clients import group_id
+from monitor.stream.commits import read_commits
 from monitor.stream.topics import TopicNames
 
 POLL_SECONDS: Final = 0.1
@@ -48,13 +52,10 @@ def run(
         kafka.bootstrap, topic, TOPIC_PREFIX=prefix, GROUP=prefix.rstrip("."), STAGES=stages
     )
     settings = Settings.load(variables)
-    progress = Progress(settings, topic)
     with ExitStack() as stack:
         for _ in range(workers):
             stack.enter_context(_spawned(Worker(variables)))
-        first, started = _first_commit(progress)
-        _until_done(progress, count, assemble="assemble" in stages)
-        seconds = time.perf_counter() - started
+        first, seconds = asyncio.run(_watch(settings, topic, count, assemble="assemble" in stages))
     found = spans_in_fragments(settings)
     return WholeJob(count, seconds, (count - first) / seconds, found)
 
@@ -68,63 +69,37 @@ def _spawned(worker: Worker) -> Iterator[Worker]:
         worker.close()
 
 
-class Progress:
-    """Committed positions of the two batch stages, as any Kafka client sees them."""
-
-    def __init__(self, settings: Settings, topic: str) -> None:
-        brokers = ",".join(settings.bootstrap_servers)
-        self._admin = AdminClient({"bootstrap.servers": brokers})
-        self._reader = Consumer({"bootstrap.servers": brokers, "group.id": "benchmark-looks-only"})
-        self._settings = settings
-        self._topic = topic
-        self._fragments = TopicNames(settings.topic_prefix).fragments
-
-    def ingested(self) -> int:
-        """Input records behind the commits of ingest."""
-        return sum(self._commits("ingest", self._topic).values())
-
-    def folded(self) -> bool:
-        """Whether assemble has committed all that stands in the fragments topic now."""
-        commits = self._commits("assemble", self._fragments)
-        if not commits:
-            return False
-        return all(
-            commits.get(partition, 0)
-            >= self._reader.get_watermark_offsets(
-                TopicPartition(self._fragments, partition), timeout=10
-            )[1]
-            for partition in range(self._settings.partitions)
-        )
-
-    def _commits(self, stage: str, topic: str) -> dict[int, int]:
-        group = group_id(self._settings, stage)
-        future = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[
-            group
-        ]
-        return {
-            place.partition: place.offset
-            for place in future.result(timeout=30).topic_partitions
-            if place.topic == topic and place.offset >= 0
-        }
-
-
-def _first_commit(progress: Progress) -> tuple[int, float]:
+async def _watch(
+    settings: Settings, topic: str, count: int, *, assemble: bool
+) -> tuple[int, float]:
+    """Spans behind the first commit seen, and seconds from it to the last."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while (done := progress.ingested()) == 0:
-        if time.monotonic() > deadline:
-            raise RuntimeError("the workers committed nothing: see their logs")
-        time.sleep(POLL_SECONDS / 2)
-    return done, time.perf_counter()
+    fragments = TopicNames(settings.topic_prefix).fragments
+    first = 0
+    started = 0.0
+    async with clients.bare_client(settings) as client, clients.reader(settings) as reader:
 
+        async def ingested() -> int:
+            commits = await read_commits(client, group_id(settings, "ingest"))
+            return sum(commit.offset for tp, commit in commits.items() if tp.topic == topic)
 
-def _until_done(progress: Progress, count: int, *, assemble: bool) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while progress.ingested() < count or (assemble and not progress.folded()):
-        if time.monotonic() > deadline:
-            raise RuntimeError(
-                f"only {progress.ingested()} of {count} spans after {TIMEOUT_SECONDS} s"
-            )
-        time.sleep(POLL_SECONDS)
+        async def folded() -> bool:
+            commits = await read_commits(client, group_id(settings, "assemble"))
+            places = [TopicPartition(fragments, p) for p in range(settings.partitions)]
+            ends = await reader.end_offsets(places)
+            return all(tp in commits and commits[tp].offset >= ends[tp] for tp in places)
+
+        while True:
+            done = await ingested()
+            if done and not first:
+                first, started = done, time.perf_counter()
+            if done >= count and (not assemble or await folded()):
+                return first, time.perf_counter() - started
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"only {done} of {count} spans after {TIMEOUT_SECONDS} s: see the workers' logs"
+                )
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def spans_in_fragments(settings: Settings) -> int:
@@ -139,7 +114,7 @@ def spans_in_fragments(settings: Settings) -> int:
             "auto.offset.reset": "earliest",
         }
     )
-    reader.assign([TopicPartition(topic, p, 0) for p in range(settings.partitions)])
+    reader.assign([Place(topic, p, 0) for p in range(settings.partitions)])
     found, ends = 0, 0
     while ends < settings.partitions:
         for message in reader.consume(5_000, timeout=5):
