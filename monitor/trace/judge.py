@@ -78,6 +78,7 @@ class Judgement:
         rules: Rules,
         cut: bool,
     ) -> None:
+        self.trace_id = trace_id
         self.report = report
         self.spans = report.spans
         self.members = members

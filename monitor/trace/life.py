@@ -237,6 +237,7 @@ class Life:
         return [score for scores in self.waiting.values() for score in scores]
 
     def state(self) -> LifeState:
+        """As of now: what the life does later does not show in it."""
         return LifeState(
             trace_id=self.trace_id,
             birth=self.birth,
@@ -248,7 +249,7 @@ class Life:
             bytes=self.bytes,
             count=self.count,
             waiting=tuple(self.alone()),
-            pages=tuple(self.pages.values()),
+            pages=tuple(msgspec.structs.replace(page) for page in self.pages.values()),
             continues=self.continues,
             residue=self.residue,
             cut=self.cut,
