@@ -27,6 +27,12 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real inputs that lie beside every checkout; the README there says what they are."""
+    return REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaBroker]:
     """One broker for the session. A test that stops, pauses or re-configures a broker starts its own."""
     with KafkaBroker() as broker:

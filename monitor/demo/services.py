@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,15 +75,18 @@ def worker_settings(bootstrap: str, alertmanager_url: str) -> dict[str, str]:
 
 
 @contextmanager
-def services() -> Iterator[Services]:
-    """All of them, ready; stopped in reverse order. Raises MissingBinaryError before anything is started."""
+def services(more: Mapping[str, str] | None = None) -> Iterator[Services]:
+    """All of them, ready; stopped in reverse order. ``more``: settings that win over the demo's.
+
+    Raises MissingBinaryError before anything is started.
+    """
     find_binary("java")
     find_binary("alertmanager")
     with ExitStack() as stack:
         kafka = stack.enter_context(KafkaBroker())
         receiver = stack.enter_context(WebhookReceiver())
         alertmanager = stack.enter_context(Alertmanager(receiver_url=receiver.url))
-        settings = worker_settings(kafka.bootstrap, alertmanager.url)
+        settings = {**worker_settings(kafka.bootstrap, alertmanager.url), **(more or {})}
         asyncio.run(make_input_topic(kafka.bootstrap))
         port = free_ports(1)[0]
         prometheus = _prometheus(stack, f"127.0.0.1:{port}", alertmanager.url)
