@@ -3,7 +3,7 @@
 Every value takes a message in only if its own fence is below it, whatever the other values know. So a crash
 between any two writes, or the loss of any of them, is made good by redelivery:
 
-- a window is taken for folded by a version's totals only if these list it; until its bins are dropped, one fold
+- a window is folded into a version's totals only if these list it; until its bins are dropped, one fold
   later, totals that do not list it are given it again;
 - a later part for a folded window goes to the totals if above the fence the window had when folded and above
   the totals' own.
@@ -113,7 +113,7 @@ def _fold(state: State, windows: list[int], offset: int, settings: DriftSettings
             for role, n in traffic_of(piece).items():
                 known, squares = traffic.get(role, (0, 0))
                 traffic[role] = (known + n, squares + n * n)
-        listed = [(w, value.fence) for w, value in new]
+        listed = [(w, offset) for w, _ in new]
         summed = merge([total.sums, *pieces])
         state.put_total(*version, _listed(total, listed, offset, traffic, summed, settings))
 
@@ -143,7 +143,7 @@ def strip_windows(state: State, offset: int, settings: DriftSettings) -> None:
     these now and keeps its bins until the next time.
     """
     ledger = state.ledger
-    incomplete = [w for w in ledger.strip if not _is_listed(state, w)]
+    incomplete = [w for w in ledger.strip if not _is_listed(state, w, offset)]
     _fold(state, incomplete, offset, settings)
     for window in ledger.strip:
         value = state.window(window)
@@ -156,17 +156,20 @@ def strip_windows(state: State, offset: int, settings: DriftSettings) -> None:
     _merge_blocks(state, offset, settings)
 
 
-def _is_listed(state: State, window: int) -> bool:
-    """Whether the totals of every version that has something in the window list it."""
+def _is_listed(state: State, window: int, offset: int) -> bool:
+    """Whether the totals of every version that has something in the window list it since before this message."""
     value = state.window(window)
     if value is None:
         return True
     totals = (
-        state.total(*version)
+        state.total(*version) or EMPTY_TOTAL
         for version in versions_in(value.sums)
         if state.ledger.version(*version) is not None
     )
-    return all(total is not None and total.fence_of(window) is not None for total in totals)
+    return all(
+        window <= total.floor or ((at := total.fence_of(window)) is not None and at < offset)
+        for total in totals
+    )
 
 
 def _merge_blocks(state: State, offset: int, settings: DriftSettings) -> None:
@@ -189,15 +192,24 @@ def _merge_blocks(state: State, offset: int, settings: DriftSettings) -> None:
             size *= 2
             continue
         oldest, second = blocks[0], blocks[1]
-        if size == LARGEST_BLOCK:
-            state.put_window(ledger.kept[oldest].start, None)
-            del ledger.kept[oldest]
-        elif second == oldest + 1:
+        joins = size < LARGEST_BLOCK and second == oldest + 1
+        if any(_is_touched(state, ledger.kept[i], offset) for i in blocks[: 1 + joins]):
+            size *= 2
+        elif joins:
             _join(state, ledger.kept[oldest], ledger.kept[second], offset)
             del ledger.kept[second]
-        else:  # a version's first windows lie between: the older one ends there
+        else:  # the largest, or a version's first windows lie between: what is this old goes
             state.put_window(ledger.kept[oldest].start, None)
             del ledger.kept[oldest]
+
+
+def _is_touched(state: State, block: Block, offset: int) -> bool:
+    """Whether this message has changed the block's value (not: joined it, before a crash).
+
+    Such a block waits for the next time, so that a redelivered message finds what it has found before.
+    """
+    value = state.window(block.start)
+    return value is not None and value.fence == offset and value.last == block.last
 
 
 def _join(state: State, first: Block, second: Block, offset: int) -> None:

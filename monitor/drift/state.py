@@ -76,7 +76,8 @@ class State:
                 *self.ledger.open,
                 *self.ledger.strip,
             ):  # strip: should a fold have been lost
-                if total.fence_of(start) is None and (value := self.window(start)) is not None:
+                value = self.window(start) if total.fence_of(start) is None else None
+                if value is not None and value.sums.bins is not None:
                     part = version_part(value.sums, *version)
                     parts.append(part)
                     add_traffic(traffic, part)

@@ -145,7 +145,10 @@ def test_a_crash_between_any_two_writes_changes_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_sums_survive_the_loss_of_any_writes_since_the_commit(seed: int) -> None:
-    """The two changelogs need not become durable in order: lose any of the last writes, redeliver."""
+    """The two changelogs need not become durable in order: lose any of the last writes, redeliver.
+
+    Writes of two different windows' folds are never lost together: a window lies between them.
+    """
     rng = random.Random(seed)
     messages = traffic(seed, windows=30)
     windows: dict[bytes, bytes] = {}
@@ -154,6 +157,10 @@ def test_sums_survive_the_loss_of_any_writes_since_the_commit(seed: int) -> None
     while offset < len(messages):
         engine = DriftEngine(SMALL, windows, totals)
         size = min(rng.randint(1, 2), len(messages) - offset)
+        if size == 2 and max(sums_by_window(decode_message(messages[offset + 1]))) > max(
+            sums_by_window(decode_message(messages[offset]))
+        ):
+            size = 1
         before = dict(windows), dict(totals)
         lose = rng.random() < 0.4
         for i in range(offset, offset + size):
