@@ -129,13 +129,15 @@ class Interpreter:
             meaning = self.meanings[key] = self.derive(repeating, name, batch, **own)
         elif meaning.unknown is not None:
             self._count_unknown(meaning.unknown, batch)
-        ids = [each for each in said if each[0].way == PER_SPAN]
-        if not ids:
+        call_id = session = None
+        if any(hit.way == PER_SPAN for hit, _ in said):
+            ids = Found.of(each for each in said if each[0].way == PER_SPAN)
+            call_id, session = ids.text("tool_call_id"), ids.text("session")
+        if call_id is None and session is None:
             return meaning
-        found = Found.of(ids)
+        role, kind, model, old, unknown = meaning
+        old = old or _NO_DETAIL
         limit = self.bounds.name
-        call_id, session = found.text("tool_call_id"), found.text("session")
-        old = meaning.detail or _NO_DETAIL
         detail = SpanDetail(
             old.tool_name,
             call_id if call_id is None else call_id[:limit],
@@ -145,7 +147,7 @@ class Interpreter:
             old.links,
             flags=old.flags,
         )
-        return meaning._replace(detail=detail)
+        return Meaning(role, kind, model, detail, unknown)
 
     def derive(
         self,

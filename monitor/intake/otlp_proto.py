@@ -5,6 +5,7 @@ Field order is free (the Collector writes fields, and messages, back to front).
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -31,9 +32,13 @@ from monitor.model import MEMBER, UNKNOWN, Link, Source, Span, SpanFault
 
 _HASH_BYTES: Final = 16
 _CACHED: Final = 128  # bytes of an attribute that is worth remembering: longer ones are content
+_KEY_FIELD: Final = 0x0A  # tag of a KeyValue's key
+_LONG: Final = 128  # lengths below have one byte
 _EVENT_NAME: Final = EVALUATION_EVENT.encode()
 
 
+# Span and parent id, kind, start, end, number of attributes and events: the fixed part of what is hashed.
+_HEAD: Final = struct.Struct("<8s8siQQII")
 # Of an attribute: canonical bytes, where it belongs (None: nobody reads it), value.
 _Said = tuple[bytes, Hit | None, Any]
 
@@ -44,6 +49,7 @@ class _Origin(NamedTuple):
     resource: bytes
     scope: bytes
     service: str
+    service_bytes: bytes
     kept: frozenset[str]  # keep rules that the resource satisfies
 
 
@@ -108,7 +114,7 @@ class ProtoTraces:
                 service, kept = self._services.get(resource) or self._resource(resource)
                 for scoped in resource_spans.scope_spans:
                     scope_spans = wire.ScopeSpans.FromString(scoped)
-                    origin = _Origin(resource, scope_spans.scope, service, kept)
+                    origin = _Origin(resource, scope_spans.scope, service, service.encode(), kept)
                     spans.extend((origin, span) for span in scope_spans.spans)
         except wire.WireError as error:
             raise Unusable(reasons.NOT_PROTOBUF, "message is no OTLP traces protobuf") from error
@@ -147,8 +153,9 @@ class ProtoTraces:
             raw = wire.Span.FromString(packed)
         except wire.WireError as error:
             raise Unusable(reasons.NOT_PROTOBUF, "span is no OTLP span protobuf") from error
-        attributes = raw.attributes
-        events = raw.events
+        # Lists: handing out items of a message while others are allocated costs twice as much.
+        attributes: list[bytes] = list(raw.attributes)
+        events: list[bytes] = list(raw.events)
         if len(attributes) > bounds.attributes or len(events) > bounds.events:
             raise Unusable(
                 reasons.TOO_MANY_ATTRIBUTES,
@@ -170,7 +177,7 @@ class ProtoTraces:
         good_parent = not has_parent or len(parent_raw) == SPAN_BYTES
 
         links: tuple[Link, ...] = ()
-        packed_links = raw.links
+        packed_links: list[bytes] = list(raw.links)
         if packed_links:
             links = self._links(packed_links, batch)
         given: list[Given] = []
@@ -220,21 +227,23 @@ class ProtoTraces:
         start, end = raw.start_time_unix_nano, raw.end_time_unix_nano
         state = self._hash.copy()
         state.update(
-            b"%b\0%b\0%d\0%d\0%d\0%b\0%b\0%b\0%d\0"
-            % (
-                span_raw,
-                parent_raw if has_parent else b"",
-                raw.kind,
-                start,
-                end,
-                raw.name,
-                raw.status,
-                service.encode(),
-                len(canonical),
+            _HEAD.pack(
+                span_raw, parent_raw, raw.kind, start, end, len(canonical), len(canonical_events)
             )
         )
         canonical.sort()
-        state.update(b"\0".join((*canonical, *canonical_events, *sorted(packed_links))))
+        state.update(
+            b"\0".join(
+                (
+                    raw.name,
+                    raw.status,
+                    origin.service_bytes,
+                    *canonical,
+                    *canonical_events,
+                    *sorted(packed_links),
+                )
+            )
+        )
         parent = parent_raw.hex() if has_parent else None
         span = Span(
             span_id, role, scores, parent, service, name, model, start, end, kind, state.digest(), source, detail
@@ -269,9 +278,9 @@ class ProtoTraces:
         """What one attribute says. One that nobody reads is not parsed, as long as it is plain ASCII:
         then no string in it can be broken."""
         canonical = wire.canonical(packed)
-        hit = None
-        if len(canonical) > 1 and canonical[:1] == b"\n" and canonical[1] < 128:
-            key = canonical[2 : 2 + canonical[1]]
+        size = canonical[1] if len(canonical) > 1 and canonical[0] == _KEY_FIELD else _LONG
+        if size < _LONG:
+            key = canonical[2 : 2 + size]
             hit = self._hits[key] if key in self._hits else self._learn(key)
             if hit is None and canonical.isascii():
                 return canonical, None, None
