@@ -40,5 +40,7 @@ class Worker(HttpService):
         return (sys.executable, "-m", "monitor", "worker")
 
     def _environment(self) -> Mapping[str, str]:
-        others = {name: value for name, value in os.environ.items() if not name.startswith("MONITOR_")}
+        others = {
+            name: value for name, value in os.environ.items() if not name.startswith("MONITOR_")
+        }
         return {**others, **self.settings}

@@ -225,7 +225,9 @@ def _cyclic(parents: dict[str, str | None], named: set[str | None]) -> bool:
     while named:
         upper = {parents[span_id] for span_id in named}  # type: ignore[index]  # None was taken out
         upper.discard(None)
-        if 4 * len(upper) > 3 * len(named):  # each level costs a pass: go on only while they shrink well
+        if 4 * len(upper) > 3 * len(
+            named
+        ):  # each level costs a pass: go on only while they shrink well
             return _walks_in_circles(parents, upper)
         named = upper
     return False

@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
+import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -117,6 +121,42 @@ def test_the_heartbeat_fires_through_prometheus(running: Services) -> None:
     assert alert.status == "firing"
 
 
+def test_replay_of_the_fragments_gives_what_the_worker_gave(
+    running: Services, tmp_path: Path
+) -> None:
+    trace = Traffic(seed=3).reused_span_ids()
+    produce(running, INPUT_TOPIC, [json.dumps(span).encode() for span in trace.spans])
+    eventually(lambda: published(running, "monitor.verdicts").get(trace.trace_id))
+    outputs = ("monitor.verdicts", "monitor.incidents")
+    before = Counter(value for topic in outputs for value in values(running, topic))
+    dump = tmp_path / "fragments.jsonl"
+    dump.write_bytes(monitor(running, "topics", "dump", "monitor.fragments"))
+    replayed = monitor(running, "replay", "--json", "--fragments", str(dump)).splitlines()
+    found = Counter(
+        line for line in replayed if json.loads(line)["kind"] in ("verdict", "incident")
+    )
+    after = Counter(value for topic in outputs for value in values(running, topic))
+    assert sum(before.values()) >= 4
+    assert before <= found <= after  # bit for bit; the worker went on while the dump was made
+
+
+def test_topics_check_passes_on_what_the_worker_made(running: Services) -> None:
+    assert json.loads(monitor(running, "topics", "check", "--json")) == []
+
+
+def monitor(running: Services, *arguments: str) -> bytes:
+    """Standard output of the command line with the worker's settings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "monitor", *arguments],
+        env={**os.environ, **running.worker.settings},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
 def eventually(look: Callable[[], T | None], seconds: float = 40) -> T:
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -142,6 +182,11 @@ def dead_letters(running: Services) -> list[Any]:
 
 
 def committed(running: Services, topic: str) -> Iterator[Any]:
+    return map(json.loads, values(running, topic))
+
+
+def values(running: Services, topic: str) -> Iterator[bytes]:
+    """Values of all committed records, read by another client than the worker's."""
     consumer = Consumer(
         {
             "bootstrap.servers": running.kafka.bootstrap,
@@ -161,7 +206,7 @@ def committed(running: Services, topic: str) -> Iterator[Any]:
             if message.error():
                 ends += 1
             else:
-                yield json.loads(message.value() or b"null")
+                yield message.value() or b"null"
     finally:
         consumer.close()
 
