@@ -113,7 +113,9 @@ def _fold(state: State, windows: list[int], offset: int, settings: DriftSettings
             for role, n in traffic_of(piece).items():
                 known, squares = traffic.get(role, (0, 0))
                 traffic[role] = (known + n, squares + n * n)
-        listed = [(w, offset) for w, _ in new]
+        listed = [
+            (w, max(offset, value.fence)) for w, value in new
+        ]  # a value may be ahead, after a loss
         summed = merge([total.sums, *pieces])
         state.put_total(*version, _listed(total, listed, offset, traffic, summed, settings))
 

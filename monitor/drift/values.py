@@ -49,7 +49,7 @@ class WindowValue(msgspec.Struct, frozen=True):
 
 
 class TotalValue(msgspec.Struct, frozen=True):
-    """Folded windows of one version. ``folded``: ascending (window, offset at which it was folded).
+    """Folded windows of one version. ``folded``: ascending (window, the fence that this fold has taken in).
 
     ``floor``: windows up to it are folded, listed or not. ``traffic``: role -> (sum n_w, sum n_w^2) over
     folded windows, n_w the role's scored traces of a window (role "": traces of the mix).
