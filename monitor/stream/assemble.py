@@ -24,7 +24,7 @@ from monitor.stream.gates import GateReader
 from monitor.stream.lane import Lane
 from monitor.stream.lanes import LaneService
 from monitor.stream.place import StateCommit
-from monitor.stream.recovery import Recovery, append_time, chunk_key, closed_keys
+from monitor.stream.recovery import Recovery, chunk_key, closed_keys, fold_records
 from monitor.stream.routing import Router
 from monitor.stream.state import Life, PartitionState
 from monitor.stream.ticks import IngestWatch, Ticker
@@ -32,9 +32,6 @@ from monitor.stream.transaction import Outbox, Place
 from monitor.telemetry import Telemetry
 from monitor.trace.closed import encode_closed
 from monitor.trace.fold import FOLD_VERSION
-
-STEP_SECONDS: Final = 0.02
-"""Of folding between two turns of the loop: heartbeats and open transactions wait no longer."""
 
 _YIELD_RECORDS: Final = 500
 """Encoded between two turns of the loop."""
@@ -92,16 +89,7 @@ class AssembleLane(Lane):
     async def absorb(self, tp: TopicPartition, records: Sequence[Any]) -> int:
         state = self._state(tp)
         state.commit = None
-        apply = state.fold.apply
-        size = 0
-        step = time.monotonic()
-        for count, record in enumerate(records):
-            value = record.value or b""
-            apply(record.offset, append_time(record), value)
-            size += len(value)
-            if count & 15 == 15 and time.monotonic() - step > STEP_SECONDS:
-                await asyncio.sleep(0)
-                step = time.monotonic()
+        size = await fold_records(state.fold, records)
         state.folded(len(records), size)
         return size
 
@@ -311,24 +299,22 @@ class AssembleService(LaneService):
         """Our settings where the log has none or ours differ and rank higher; gates newer than in force."""
         wanted: list[SettingsRecord | GateRecord] = []
         fold = state.fold
-        if fold.waiting_for_settings or (
-            fold.settings_sha != self.ours.sha256 and fold.rank < self.ours.rank
-        ):
+        rank, gates = fold.settings_rank, fold.gates
+        if rank is None or (fold.settings_sha != self.ours.sha256 and rank < self.ours.rank):
             wanted.append(self.ours)
-        wanted += [
-            gate
-            for gate in self.gates.current()
-            if gate.source_offset > fold.gate_offsets.get((gate.service, gate.scorer), -1)
-        ]
+        for gate in self.gates.current():
+            known = gates.get((gate.service, gate.scorer))
+            if known is None or gate.source_offset > known[1]:
+                wanted.append(gate)
         sent = self.sent.get(partition, ())
         return [record for record in wanted if record not in sent]
 
     def show_settings(self, partition: int, state: PartitionState) -> None:
-        telemetry, fold = self.telemetry, state.fold
-        if fold.waiting_for_settings:
+        telemetry, in_force = self.telemetry, state.fold.settings_rank
+        if in_force is None:
             return
-        other = fold.settings_sha != self.ours.sha256
-        telemetry.settings_outranked.labels(partition).set(other and fold.rank > self.ours.rank)
-        for whose, rank in (("ours", self.ours.rank), ("log", fold.rank)):
+        other = state.fold.settings_sha != self.ours.sha256
+        telemetry.settings_outranked.labels(partition).set(other and in_force > self.ours.rank)
+        for whose, rank in (("ours", self.ours.rank), ("log", in_force)):
             telemetry.settings_revision.labels(whose).set(rank[0])
             telemetry.settings_started_timestamp_seconds.labels(whose).set(rank[1] / 1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import aiokafka.errors
@@ -40,11 +39,12 @@ class GateReader(Service):
         self._settings = settings
         self._topic = TopicNames(settings.topic_prefix).gates
         self._gates: dict[tuple[str, str], GateRecord] = {}
+        self._current: tuple[GateRecord, ...] = ()
         self._at_end = False
 
-    def current(self) -> Iterable[GateRecord]:
+    def current(self) -> tuple[GateRecord, ...]:
         """The last of each (service, scorer), in a fixed order; none before the end has been reached once."""
-        return [self._gates[key] for key in sorted(self._gates)] if self._at_end else ()
+        return self._current
 
     @Service.task
     async def _follow(self) -> None:
@@ -71,6 +71,8 @@ class GateReader(Service):
                 if not self._at_end:
                     reached = [await reader.position(tp) >= ends[tp] for tp in partitions]
                     self._at_end = all(reached)
+                if self._at_end:
+                    self._current = tuple(self._gates[key] for key in sorted(self._gates))
 
     def _take(self, record: Any) -> None:
         if record.value is None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from monitor.settings import Settings
@@ -91,6 +92,7 @@ class Lane(ABC):
         self._stop = asyncio.Event()
         self._final = False
         self._next_look = 0.0
+        self._backoff = FIRST_BACKOFF_SECONDS
         self._moved_at: float | None = None
         self._fetching: asyncio.Future[Any] | None = None
         self.log = log.bind(stage=self.stage, lane=number)
@@ -164,12 +166,10 @@ class Lane(ABC):
         await asyncio.wait([self.task], timeout=3 * transaction.STEP_SECONDS)
 
     async def _run(self) -> None:
-        backoff = FIRST_BACKOFF_SECONDS
         try:
             while not self._stop.is_set():
                 try:
                     await self._open()
-                    backoff = FIRST_BACKOFF_SECONDS
                     await self._live()
                 except Fenced as error:
                     # Whoever opened it may own it now: only an assignment after a rejoin may open it again.
@@ -179,12 +179,16 @@ class Lane(ABC):
                     return
                 except Exception as error:  # noqa: BLE001 - whatever it was: memory and producer are not to be trusted
                     self._count("unknown" if isinstance(error, TransactionFailed) else "aborted")
+                    ours = not isinstance(error, KafkaError | TransactionFailed | OSError)
                     self.log.warning(
-                        "lane.failed", error=f"{type(error).__name__}: {error}", again_in=backoff
+                        "lane.failed",
+                        error=f"{type(error).__name__}: {error}",
+                        again_in=self._backoff,
+                        exc_info=ours,
                     )
                     await self._close()
-                    await self._pause(backoff)
-                    backoff = min(backoff * 2, LAST_BACKOFF_SECONDS)
+                    await self._pause(self._backoff)
+                    self._backoff = min(self._backoff * 2, LAST_BACKOFF_SECONDS)
         finally:
             await self._close()
             self.state = "ended"
@@ -315,6 +319,7 @@ class Lane(ABC):
 
         await transaction.commit(self._turns.permits, outbox, self._group, offsets)
         self._moved_at = None
+        self._backoff = FIRST_BACKOFF_SECONDS
         self.live.update(positions)
         self.committed(positions)
         self._count("committed")

@@ -13,8 +13,9 @@ What cannot be restored raises PartitionRefused: its lane goes on without it, un
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,12 +27,7 @@ from monitor.errors import MonitorError, PartitionRefused
 from monitor.stream.commits import Commit
 from monitor.stream.place import StateCommit, decode_state_commit
 from monitor.stream.ranges import log_range, read_range
-from monitor.stream.state import (
-    SNAPSHOT_BYTES,
-    SNAPSHOT_RECORDS,
-    ClosedIndex,
-    PartitionState,
-)
+from monitor.stream.state import ClosedIndex, PartitionState
 from monitor.stream.topics import TopicNames
 from monitor.trace.closed import ClosedEntry, decode_closed
 from monitor.trace.fold import FOLD_VERSION, PartitionFold
@@ -39,6 +35,9 @@ from monitor.trace.fold import FOLD_VERSION, PartitionFold
 log = structlog.get_logger()
 
 LOG_APPEND_TIME: Final = 1  # ConsumerRecord.timestamp_type
+
+STEP_SECONDS: Final = 0.02
+"""Of folding between two turns of the loop: heartbeats and open transactions wait no longer."""
 
 _DRAIN_RECORDS: Final = 5_000
 """Folded between two times that the output of the silent fold is thrown away: bounds its memory."""
@@ -62,6 +61,20 @@ def closed_keys(entry: ClosedEntry, chunks: int) -> Iterator[bytes]:
 def append_time(record: Any) -> int | None:
     """Milliseconds since 1970, None for a record of another time type."""
     return record.timestamp if record.timestamp_type == LOG_APPEND_TIME else None
+
+
+async def fold_records(fold: PartitionFold, records: Sequence[Any]) -> int:
+    """Fold consumed records in their order; returns their bytes. Yields to the loop on the way."""
+    size = 0
+    step = time.monotonic()
+    for count, record in enumerate(records):
+        value = record.value or b""
+        fold.apply(record.offset, append_time(record), value)
+        size += len(value)
+        if count & 15 == 15 and time.monotonic() - step > STEP_SECONDS:
+            await asyncio.sleep(0)
+            step = time.monotonic()
+    return size
 
 
 @dataclass
@@ -124,7 +137,7 @@ class Recovery:
         closed = ClosedIndex(place.ce)
         for entry, offset in zip(entries, offsets, strict=True):
             closed.add((entry.trace_id, entry.life), offset)
-        records, size = await self._replay(fold, closed, tp, place, commit)
+        records, size, span = await self._replay(fold, closed, tp, place, commit)
         _, closed.end = await log_range(
             self.reader, TopicPartition(self.names.closed_traces, partition)
         )
@@ -136,12 +149,11 @@ class Recovery:
             replayed=records,
             seconds=round(time.monotonic() - started, 3),
         )
-        state = PartitionState(fold, place, closed, commit)
+        state = PartitionState(fold, place, closed, commit, due=not place.chunks)
         if records:
-            state.folded(records, size)
-            state.commit = commit  # these were committed
-        # What is long to replay is not to be replayed again by the next owner.
-        state.due = records >= SNAPSHOT_RECORDS or size >= SNAPSHOT_BYTES or not place.chunks
+            # Counts as folded since the snapshot: what was long to replay makes one due at once.
+            state.folded(records, size, ago=span)
+            state.commit = commit  # they were committed
         return state
 
     def _check(self, partition: int, commit: Commit, place: StateCommit) -> None:
@@ -225,18 +237,18 @@ class Recovery:
         tp: TopicPartition,
         place: StateCommit,
         commit: Commit,
-    ) -> tuple[int, int]:
-        """Fold [at, committed) in silence; returns (records, bytes)."""
+    ) -> tuple[int, int, float]:
+        """Fold [at, committed) in silence; returns (records, bytes, seconds from first to last)."""
         count = size = undrained = 0
+        stamps: list[int] = []
 
         def drain() -> None:
             for entry in fold.drain().closed:
                 closed.add((entry.trace_id, entry.life), place.ce)
 
         async for records in read_range(self.reader, tp, place.at, commit.offset):
-            for record in records:
-                fold.apply(record.offset, append_time(record), record.value)
-                size += len(record.value)
+            size += await fold_records(fold, records)
+            stamps = [*stamps[:1], records[0].timestamp, records[-1].timestamp]
             count += len(records)
             undrained += len(records)
             if undrained > _DRAIN_RECORDS:
@@ -244,7 +256,8 @@ class Recovery:
                 undrained = 0
         drain()
         self.records += count
-        return count, size
+        span = (stamps[-1] - stamps[0]) / 1000 if stamps else 0.0
+        return count, size, max(0.0, span)
 
     # --- resets -----------------------------------------------------------------------------------------
 

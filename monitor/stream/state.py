@@ -62,7 +62,7 @@ class PartitionState:
         self.place = place
         self.closed = closed
         self.commit = commit
-        self.due = due  # for a reason of its own: first transaction, long replay
+        self.due = due  # for a reason of its own: a partition's first transaction
         self.records = 0  # folded since the snapshot
         self.bytes = 0
         self.was_empty = bool(fold.empty)
@@ -70,13 +70,14 @@ class PartitionState:
         self._clock = clock
         self._since: float | None = None  # when the first record after the snapshot was folded
 
-    def folded(self, records: int, size: int) -> None:
+    def folded(self, records: int, size: int, *, ago: float = 0.0) -> None:
+        """``ago``: seconds since the first of them was appended, for records of an earlier owner."""
         self.commit = None
         self.records += records
         self.bytes += size
         self.last_record = self._clock()
         if self._since is None:
-            self._since = self.last_record
+            self._since = self.last_record - ago
 
     def snapshot_due(self) -> bool:
         """20,000 records, 16 MB or 30 s since the last, or the state just became empty, or ``due``."""

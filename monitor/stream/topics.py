@@ -5,6 +5,8 @@ Input topics belong to others: they are read, never made here.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +27,9 @@ DEADLETTER_MARGIN: Final = 65_536
 
 BASE64_GROWTH: Final = 4 / 3
 """A dead letter is JSON: its bytes stand there as base64."""
+
+VISIBLE_SECONDS: Final = 15.0
+"""A topic just made is known to every broker within this, also on a busy cluster."""
 
 _COMPACT: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 
@@ -190,9 +195,12 @@ async def ensure(admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]) -> Non
     """Create and check: what a worker does at its start. Raises TopicMismatch with every fault."""
     wanted = tuple(wanted)
     await create(admin, wanted)
-    faults = await check(admin, wanted)
-    if faults:
-        raise TopicMismatch("\n".join(faults))
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while faults := await check(admin, wanted):
+        # The controller has made them; the broker that we ask may not have heard of it yet.
+        if not any("missing" in fault for fault in faults) or time.monotonic() > deadline:
+            raise TopicMismatch("\n".join(faults))
+        await asyncio.sleep(0.2)
 
 
 async def partition_counts(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:

@@ -92,6 +92,11 @@ class Lab:
             self.env | {f"MONITOR_{name.upper()}": value for name, value in changes.items()}
         )
 
+    def use_input(self, topic: str) -> None:
+        """Read another lab's input topic."""
+        self.input = topic
+        self.env["MONITOR_INPUTS"] = f"{topic}=json"
+
     # --- the input ------------------------------------------------------------------------------------
 
     def make_input(self) -> None:
@@ -214,7 +219,8 @@ class Lab:
     def all_closed(self) -> bool:
         """No life is open: every trace of the input has a verdict at its end."""
         return self.caught_up() and not any(
-            fold.open_lives or fold.memory.dirty or fold.deltas_at is not None
+            fold.open_lives
+            or (fold._lives and (fold._lives.memory.dirty or fold._lives.deltas_at is not None))
             for fold in self.folds().values()
         )
 
