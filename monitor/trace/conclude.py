@@ -65,6 +65,7 @@ def _judged(
         _gates_at_closing(life, gates),
         cut=life.cut,
         residue=life.residue,
+        broken=tuple(life.broken.values()),
     )
     pages = {key: msgspec.structs.replace(page) for key, page in life.pages.items()}
     desk = _Desk(life, judged, pages, opened_at_ms)

@@ -48,11 +48,13 @@ class Judgement:
     members     those of them that count
     gate        scorer -> gate used, for the verdict's service and the scorers of the reductions
     service     the root's, else the first span's
+    earlier     spans of the residue that composition looked back to, by id
     """
 
     __slots__ = (
         "alone",
         "cut",
+        "earlier",
         "faults",
         "findings",
         "forensics",
@@ -91,6 +93,7 @@ class Judgement:
         self.service, self.model_version = _of_whom(report)
         self.reductions: tuple[Reduction, ...] = ()
         self.findings: tuple[Finding, ...] = ()
+        self.earlier: dict[str, Span] = {}
         self.gate: dict[str, str] = {}
 
     @property
@@ -186,21 +189,24 @@ def judge(
     *,
     cut: bool,
     residue: Sequence[Span] = (),
+    broken: Sequence[SpanFault] = (),
 ) -> Judgement:
     """Identity, reductions and composition of what came of one life.
 
     alone    scores whose span never came: a gap that is listed
     gates    (service, scorer) -> cardinality gate to use
     cut      the life ended early or goes on where another was cut
+    broken   spans without a usable id that the content does not hold, since the life was full
     residue  what is left of that other life: composition may reach back to it by argument flow
     """
     settings = rules.settings
     spans = content.joined()
-    report = examine(spans, content.faults, redelivery=settings.redelivery)
+    faults = [*content.faults, *broken] if broken else content.faults
+    report = examine(spans, faults, redelivery=settings.redelivery)
     if alone:
         _list_gap(report, alone)
     members = [span for span in report.spans if span.kind == MEMBER]
-    judged = Judgement(trace_id, report, members, content.faults, alone, rules, cut)
+    judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
     if members:
         judged.reductions = reduce_scores(report.spans, report, settings, gates, judged.service)
         service = judged.service
@@ -211,9 +217,16 @@ def judge(
             whole = report
             if residue:
                 here = report.parents
-                earlier = [span for span in residue if span.span_id not in here]
-                whole = examine([*earlier, *spans], content.faults, redelivery=settings.redelivery)
-            judged.findings = rules.matcher.match(whole, cut=cut)
+                judged.earlier = {s.span_id: s for s in residue if s.span_id not in here}
+                whole = examine(
+                    [*judged.earlier.values(), *spans], faults, redelivery=settings.redelivery
+                )
+            findings = rules.matcher.match(whole, cut=cut)
+            if residue:  # what lies in the residue alone was said of the life that it is of
+                findings = tuple(
+                    f for f in findings if any(s in report.parents for s in f.span_ids)
+                )
+            judged.findings = findings
     return judged
 
 

@@ -137,6 +137,7 @@ class Life:
     __slots__ = (
         "birth",
         "birth_vt",
+        "broken",
         "bytes",
         "closed_at_ms",
         "closed_by",
@@ -181,6 +182,9 @@ class Life:
         self.shape = Shape()  # while it is open
         self.waiting: dict[str, list[SpanScore]] = {}  # scores whose span is not here
         self.pages: Pages = {}
+        self.broken: dict[
+            str, SpanFault
+        ] = {}  # one a kind of those that were not kept, past max_spans
         self.continues: int | None = None
         self.residue: tuple[Span, ...] = ()
         self.cut = False
@@ -250,6 +254,7 @@ class Life:
             count=self.count,
             waiting=tuple(self.alone()),
             pages=tuple(msgspec.structs.replace(page) for page in self.pages.values()),
+            broken=tuple(self.broken.values()),
             continues=self.continues,
             residue=self.residue,
             cut=self.cut,
@@ -278,6 +283,7 @@ class Life:
         for score in state.waiting:
             life.waiting.setdefault(score.span_id, []).append(score)
         life.pages = {(page.reason, page.name): page for page in state.pages}
+        life.broken = {fault.fault: fault for fault in state.broken}
         life.continues = state.continues
         life.residue = state.residue
         life.cut = state.cut
@@ -313,6 +319,7 @@ class LifeState(msgspec.Struct, frozen=True, array_like=True):
     count: int
     waiting: tuple[SpanScore, ...]
     pages: tuple[Page, ...]
+    broken: tuple[SpanFault, ...]
     continues: int | None
     residue: tuple[Span, ...]
     cut: bool

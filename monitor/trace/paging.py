@@ -18,7 +18,7 @@ class Pager:
 
     offset  of the fragment
     date    of the moment, as the log dates it
-    paged   whether some incident was opened or revised
+    paged   whether the life has something to say: some incident was opened or revised
     """
 
     __slots__ = ("date", "life", "offset", "out", "paged")
@@ -51,6 +51,8 @@ class Pager:
                 self._join(known, late)
         for fault in fragment.faults:
             self.out.count("faults")
+            if not kept and life.broken.setdefault(fault.fault, fault) is fault:
+                self.paged = True  # the life is rejected from now on
             for candidate in fault_candidates(fault, life.rules):
                 if candidate.threshold is not None:
                     self._page(candidate, Forensics("rejected", (Fault(fault.fault, (), 1),)))

@@ -124,12 +124,14 @@ def concluded_incident(
     around = judged.around(centre)
     scorer = None if page.reason == "policy" or best is None else best.scorer
     version = None if best is None else best.version
-    listed = [s for s in around.span_ids if s in judged.report.parents][:LISTED_SPANS]
-    if page.finding is not None and around.status != "refused":
-        here = set(listed)
-        proof = [s for s in page.finding.span_ids if s in judged.report.parents and s not in here]
-        listed = (proof + listed)[:LISTED_SPANS]
     by_id = judged.report.by_id
+    listed = [s for s in around.span_ids if s in by_id]
+    if page.finding is not None and around.status != "refused":
+        if judged.earlier:
+            by_id = {**judged.earlier, **by_id}
+        shown = set(listed)
+        listed = [s for s in page.finding.span_ids if s in by_id and s not in shown] + listed
+    listed = listed[:LISTED_SPANS]
     evidence = [span_evidence(by_id[s], _score_of(by_id[s], scorer, version)) for s in listed]
     if best is not None and best.evidence.span_id not in listed:
         evidence = [best.evidence, *evidence]
