@@ -8,10 +8,10 @@ out); 2 wrong use or settings; 3 a program is missing on this machine; 4 Kafka c
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from monitor.cli import configuration, demo, replay, schema, topics, worker
 from monitor.errors import InvalidSettings, MissingProgram, MonitorError, TopicMismatch
@@ -37,17 +37,22 @@ app.command("demo")(demo.demo)
 app.add_typer(topics.app, name="topics")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("agent-trace-monitor"))
+        raise typer.Exit
+
+
 @app.callback()
 def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
-    if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(installed("agent-trace-monitor"))
-        raise typer.Exit
+    del show_version
 
 
 def main() -> None:
@@ -55,9 +60,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except MonitorError as error:
-        Console(stderr=True).print(
-            f"monitor: {error}", style="bold red", markup=False, highlight=False
-        )
+        typer.secho(f"monitor: {error}", fg="red", err=True)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

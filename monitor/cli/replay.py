@@ -23,6 +23,7 @@ from monitor.settings import Settings
 # Hashes of content made by a replay never leave its process; the same key each time makes runs comparable.
 REPLAY_TOKEN_KEY = "replay-of-files-keeps-no-content-0"
 
+PIPE_WIDTH = 200
 PROGRESS_EVERY = 500  # lines between two looks at the bar
 
 
@@ -77,7 +78,13 @@ def replay(
     if report is None:
         _write(encode_json(run.summary))
     else:
-        report.print(Console(), run.summary)
+        report.print(report_console(), run.summary)
+
+
+def report_console() -> Console:
+    """The terminal, or for a file or pipe one wide enough that no column is cut."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def _records(run: Replay, files: list[Path], progress: Progress, task: TaskID) -> Iterator[object]:
