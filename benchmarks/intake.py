@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -80,6 +81,11 @@ def best_of(run: Callable[[], int]) -> float:
     return min(times)
 
 
+def decode_only(lines: Sequence[Line]) -> int:
+    decode = msgspec.json.Decoder(NativeSpan).decode
+    return len([decode(line.value) for line in lines])
+
+
 def through(encoding: Encoding, lines: Sequence[Line]) -> int:
     """Intake of all lines in batches; gives the number of spans."""
     intake = Intake(CONFIG)
@@ -102,13 +108,13 @@ def captured(source: str, repeat: int) -> list[Line]:
 
 
 def main() -> None:
-    decode = msgspec.json.Decoder(NativeSpan).decode
     attributes = {"gen_ai.agent.name": "support", "deployment.environment.name": "prod"}
-    for title, given in (("bare", {}), ("two attributes", attributes)):
+    cases: tuple[tuple[str, dict[str, str]], ...] = (("bare", {}), ("two attributes", attributes))
+    for title, given in cases:
         lines = native_lines(given)
         size = sum(len(line.value) for line in lines) / len(lines)
-        alone = best_of(lambda lines=lines: len([decode(line.value) for line in lines]))
-        whole = best_of(lambda lines=lines: through("json", lines))
+        alone = best_of(partial(decode_only, lines))
+        whole = best_of(partial(through, "json", lines))
         print(
             f"native JSON, {title}, {size:.0f} bytes: {whole:.2f} us a span (typed decode alone {alone:.2f})"
         )
@@ -119,7 +125,7 @@ def main() -> None:
         ("langgraph_openinference.otlp_proto", "1.9 kB a span, mostly content"),
     ):
         lines = captured(source, 20)
-        cost = best_of(lambda lines=lines: through("otlp_proto/traces", lines))
+        cost = best_of(partial(through, "otlp_proto/traces", lines))
         print(f"{source}, {what}: {cost:.2f} us a span")
 
 

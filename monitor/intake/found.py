@@ -8,6 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from monitor.intake.conventions import MANY, Field, Row, Unit
 
+_REMEMBERED: Final = (
+    256  # characters of an attribute name that is worth remembering: a hostile one is longer
+)
 _NOTHING: Final = 1_000_000  # rank of a field that no attribute gave
 
 
@@ -20,7 +23,8 @@ class Place(NamedTuple):
 # How an attribute bears on the meaning of its span (`Hit.way`).
 REPEATS: Final = 0  # its few values come again and again: their meaning is remembered
 PER_SPAN: Final = 1  # an id: copied into the meaning
-ITS_OWN: Final = 2  # content, scores, targets: read anew for each span
+SCORES: Final = 2  # of a score only its presence is part of the meaning
+ITS_OWN: Final = 3  # content and targets: the meaning is read anew for each span
 
 _WAYS: Final[dict[Field, int]] = {
     **dict.fromkeys(
@@ -29,8 +33,8 @@ _WAYS: Final[dict[Field, int]] = {
         ),
         REPEATS,
     ),
-    "tool_call_id": PER_SPAN,
-    "session": PER_SPAN,
+    **dict.fromkeys(("tool_call_id", "session"), PER_SPAN),
+    **dict.fromkeys(("score", "evaluation_name", "evaluation_value", "evaluation_label"), SCORES),
 }  # fmt: skip
 
 
@@ -123,6 +127,8 @@ class Lookup:
             if match:
                 hit = _hit(places, match.group(1) if pattern.groups else key)
                 break
+        if len(key) > _REMEMBERED:
+            return hit
         if len(self.known) >= self._cache_size:
             self.known.clear()  # in place: callers hold it
             self.known.update(self._exact)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
 from monitor.intake.content import request, request_of_parts
 from monitor.intake.conventions import DATASTORE, ROWS, TOOL_SPAN_NAME_PREFIXES, Field, Unit
-from monitor.intake.found import PER_SPAN, REPEATS, Found, Hit, Lookup
+from monitor.intake.found import REPEATS, Found, Hit, Lookup
 from monitor.intake.tags import PRIVATE_READ, READ_TAGS, UNTRUSTED_READ, TagTable
 from monitor.intake.tokens import Content, Tokenizer
 from monitor.model import (
@@ -45,6 +46,8 @@ _KINDS: Final[dict[Unit | None, int]] = {
     "plain": PLAIN,
     "embedding": PLAIN,
 }
+# Characters of what identifies a meaning that is worth remembering: names and model versions are short.
+_REMEMBERED: Final = 2_048
 # Label of a metric for spans that are no members.
 KIND_NAMES: Final[dict[int, str]] = {
     EVALUATOR: "evaluator",
@@ -112,33 +115,42 @@ class Interpreter:
     def remembered(
         self,
         key: tuple[object, ...],
-        said: list[tuple[Hit, Any]],
+        said: Iterable[tuple[Hit, Any]],
         name: str,
         batch: Batch,
         **own: Any,
     ) -> Meaning:
-        """The meaning of a span whose attributes all repeat, but for ids. ``key`` holds everything that
-        the meaning depends on; ``own`` as for `meaning`."""
+        """The meaning of a span whose attributes all repeat, but for ids and scores, as of the first such
+        span. ``key`` holds everything that the meaning depends on; ``own`` as for `derive`."""
         meaning = self.meanings.get(key)
-        if meaning is None:
+        if meaning is not None:
+            if meaning.unknown is not None:
+                self._count_unknown(meaning.unknown, batch)
+            return meaning
+        found = Found()
+        for hit, value in said:
+            if hit.way == REPEATS:
+                found.add(value, hit)
+            else:  # that it is there can make a GenAI span; its value is no part of the meaning
+                found.best.update((place.field, (0, None)) for place in hit.places)
+        meaning = self.derive(found, name, batch, **own)
+        if sum(len(part) for part in key if isinstance(part, str | bytes)) <= _REMEMBERED:
             if len(self.meanings) >= self.bounds.cache:
                 self.meanings.clear()
-            repeating = Found.of(each for each in said if each[0].way == REPEATS)
-            # An id's presence marks a GenAI span; which id it is makes no other difference.
-            repeating.best.update({field: (0, None) for field in _IDS if _names(said, field)})
-            meaning = self.meanings[key] = self.derive(repeating, name, batch, **own)
-        elif meaning.unknown is not None:
-            self._count_unknown(meaning.unknown, batch)
-        call_id = session = None
-        if any(hit.way == PER_SPAN for hit, _ in said):
-            ids = Found.of(each for each in said if each[0].way == PER_SPAN)
-            call_id, session = ids.text("tool_call_id"), ids.text("session")
+            self.meanings[key] = meaning
+        return meaning
+
+    def with_ids(
+        self, detail: SpanDetail | None, ids: Iterable[tuple[Hit, Any]]
+    ) -> SpanDetail | None:
+        """``detail`` of a remembered meaning with a span's own ids."""
+        found = Found.of(ids)
+        call_id, session = found.text("tool_call_id"), found.text("session")
         if call_id is None and session is None:
-            return meaning
-        role, kind, model, old, unknown = meaning
-        old = old or _NO_DETAIL
+            return detail
+        old = detail or _NO_DETAIL
         limit = self.bounds.name
-        detail = SpanDetail(
+        return SpanDetail(
             old.tool_name,
             call_id if call_id is None else call_id[:limit],
             old.agent,
@@ -147,7 +159,6 @@ class Interpreter:
             old.links,
             flags=old.flags,
         )
-        return Meaning(role, kind, model, detail, unknown)
 
     def derive(
         self,
@@ -178,6 +189,8 @@ class Interpreter:
         tool_name = found.text("tool_name")
         if tool_name is None and unit == "tool":
             tool_name = _tool_of(name)
+        if tool_name is not None:
+            tool_name = tool_name[: self.bounds.name]
         tags = self._tags_of(tool_name, unit, found)
         role = own_role if own_role in ROLES else self._role(unit, found, tags)
         kind = self._kind(unit, found, is_native=is_native or own_role is not None, scored=scored)
@@ -248,16 +261,13 @@ class Interpreter:
         *,
         is_root: bool,
     ) -> SpanDetail | None:
-        best = found.best
-        if not best and not found.many and not tags and not links and tool_name is None:
-            return None
         call_id, agent, session = (
             found.text("tool_call_id"),
             found.text("agent"),
             found.text("session"),
         )
         arguments = result = asked = None
-        if found.many or not _CONTENT.isdisjoint(best):
+        if found.many or not _CONTENT.isdisjoint(found.best):
             arguments, result, asked = self._content(found, unit, is_root=is_root)
             captured = [content for content in (arguments, result, asked) if content is not None]
             for content in captured:
@@ -269,16 +279,12 @@ class Interpreter:
                     counts["content", "truncated"] += 1
                 if flags & OVERFLOW:
                     counts["content", "overflow"] += 1
-        elif (
-            not flags
-            and not tags
-            and not links
-            and tool_name is call_id is agent is session is None
-        ):
+        texts = (tool_name, call_id, agent, session, arguments, result, asked)
+        if not flags and not tags and not links and all(each is None for each in texts):
             return None
         limit = self.bounds.name
         return SpanDetail(
-            tool_name if tool_name is None else tool_name[:limit],
+            tool_name,
             call_id if call_id is None else call_id[:limit],
             agent if agent is None else agent[:limit],
             session if session is None else session[:limit],
@@ -335,14 +341,7 @@ class Interpreter:
         batch.counts["unknown_role", raw] += 1
 
 
-_IDS: Final[tuple[Field, ...]] = ("tool_call_id", "session")
 _NO_DETAIL: Final = SpanDetail()
-
-
-def _names(said: list[tuple[Hit, Any]], field: Field) -> bool:
-    return any(place.field == field for hit, _ in said for place in hit.places)
-
-
 _CONTENT: Final[frozenset[Field]] = frozenset({"arguments", "result", "input", "output"})
 
 

@@ -25,7 +25,7 @@ from monitor.intake.evaluations import (
     role_of,
     targets_of,
 )
-from monitor.intake.found import ITS_OWN, REPEATS, Found, Hit
+from monitor.intake.found import PER_SPAN, REPEATS, SCORES, Found, Hit
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose, hex_id
 from monitor.intake.loose import DECODER_ERRORS, Unusable, check_depth, read_loosely
 from monitor.intake.meaning import KIND_NAMES, Interpreter
@@ -145,7 +145,8 @@ class NativeDecoder:
         # --- what the attributes say
         attributes = raw.attributes
         key: list[object] = [own_role, own_model, name]
-        repeats, ids = True, False
+        repeats, scoring = True, False
+        ids: list[tuple[Hit, Any]] = []
         if attributes:
             known = interpreter.lookup.known
             for attribute, content in attributes.items():
@@ -154,12 +155,15 @@ class NativeDecoder:
                 )
                 if hit is not None:
                     key.append(attribute)
-                    if hit.way == REPEATS:
+                    way = hit.way
+                    if way == REPEATS:
                         key.append(content)
-                    elif hit.way == ITS_OWN:
-                        repeats = False
+                    elif way == PER_SPAN:
+                        ids.append((hit, content))
+                    elif way == SCORES:
+                        scoring = True
                     else:
-                        ids = True
+                        repeats = False
                 if content.__class__ is not str and isinstance(content, dict | list):
                     repeats = repeats and hit is None  # no key of a dict
                     check_depth(content, self._bounds.nesting)
@@ -188,7 +192,7 @@ class NativeDecoder:
         # --- scores and meaning
         given = raw.scores
         scores: tuple[Score, ...] = ()
-        found = None if repeats or not attributes else Found.of(self._said(attributes))
+        found = Found.of(self._said(attributes)) if scoring or not repeats else None
         if found is None and not refused and not self._scales_differ:
             if given:
                 one = given[0]
@@ -204,11 +208,12 @@ class NativeDecoder:
                     scores = self._scores(raw, (), None, trace_id, span_id, source, batch)
         else:
             scores = self._scores(raw, refused, found, trace_id, span_id, source, batch)
-        if found is None:
-            key.append(bool(scores))
+        scored = bool(scores)
+        if repeats:
+            key.append(scored)
             whole = tuple(key)
             meaning = interpreter.meanings.get(whole)
-            if meaning is None or ids or meaning.unknown is not None:
+            if meaning is None or meaning.unknown is not None:
                 meaning = interpreter.remembered(
                     whole,
                     self._said(attributes),
@@ -217,27 +222,29 @@ class NativeDecoder:
                     own_role=own_role,
                     own_model=own_model,
                     is_native=True,
-                    scored=bool(scores),
+                    scored=scored,
                 )
+            role, kind, model, detail, _ = meaning
+            if ids:
+                detail = interpreter.with_ids(detail, ids)
         else:
-            meaning = interpreter.derive(
-                found,
+            role, kind, model, detail, _ = interpreter.derive(
+                found or Found(),
                 name,
                 batch,
                 own_role=own_role,
                 own_model=own_model,
                 is_root=parent_raw is None,
                 is_native=True,
-                scored=bool(scores),
+                scored=scored,
             )
-        role, kind, model, detail, _ = meaning
 
         if trace_id is None or span_id is None or (parent is None and parent_raw is not None):
             fault, why = self._fault(raw, trace_id, span_id)
             broken = SpanFault(fault, why, service, role, name, model, scores, source)
             refuse.span(batch, trace_id, span_id, broken, value)
             return None
-        if scores and (kind in JUDGES or found is not None):
+        if scored and (kind in JUDGES or not repeats):
             targets = targets_of(found or Found(), trace_id, (), kind)
             if targets is not None:
                 as_role = role_of(found or Found())

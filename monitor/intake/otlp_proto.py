@@ -24,7 +24,7 @@ from monitor.intake.evaluations import (
     role_of,
     targets_of,
 )
-from monitor.intake.found import ITS_OWN, REPEATS, Found, Hit
+from monitor.intake.found import PER_SPAN, REPEATS, SCORES, Found, Hit
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, diagnose
 from monitor.intake.loose import Unusable
 from monitor.intake.meaning import KIND_NAMES, Interpreter
@@ -32,6 +32,7 @@ from monitor.model import MEMBER, UNKNOWN, Link, Source, Span, SpanFault
 
 _HASH_BYTES: Final = 16
 _CACHED: Final = 128  # bytes of an attribute that is worth remembering: longer ones are content
+_RESOURCE: Final = 4_096  # bytes of a resource that is worth remembering
 _KEY_FIELD: Final = 0x0A  # tag of a KeyValue's key
 _LONG: Final = 128  # lengths below have one byte
 _EVENT_NAME: Final = EVALUATION_EVENT.encode()
@@ -41,6 +42,10 @@ _EVENT_NAME: Final = EVALUATION_EVENT.encode()
 _HEAD: Final = struct.Struct("<8s8siQQII")
 # Of an attribute: canonical bytes, where it belongs (None: nobody reads it), value.
 _Said = tuple[bytes, Hit | None, Any]
+_Hits = list[tuple[Hit, Any]]
+# Of all attributes of a span: canonical bytes, what the conventions read, of these the ids and the scores, and
+# what identifies the span's meaning (None: nothing does, it has content).
+_Read = tuple[list[bytes], _Hits, _Hits, _Hits, list[object] | None]
 
 
 class _Origin(NamedTuple):
@@ -141,9 +146,10 @@ class ProtoTraces:
         kept = frozenset(
             key for key, accepted in self._keep.items() if is_accepted(said.get(key), accepted)
         )
-        if len(self._services) >= self._bounds.cache:
-            self._services.clear()
-        self._services[resource] = service, kept
+        if len(resource) <= _RESOURCE:
+            if len(self._services) >= self._bounds.cache:
+                self._services.clear()
+            self._services[resource] = service, kept
         return service, kept
 
     def _span(self, packed: bytes, origin: _Origin, source: Source, batch: Batch) -> str | None:
@@ -155,13 +161,13 @@ class ProtoTraces:
             raise Unusable(reasons.NOT_PROTOBUF, "span is no OTLP span protobuf") from error
         # Lists: handing out items of a message while others are allocated costs twice as much.
         attributes: list[bytes] = list(raw.attributes)
-        events: list[bytes] = list(raw.events)
+        events: Sequence[bytes] = raw.events
         if len(attributes) > bounds.attributes or len(events) > bounds.events:
             raise Unusable(
                 reasons.TOO_MANY_ATTRIBUTES,
                 f"span has {len(attributes)} attributes and {len(events)} events",
             )
-        canonical, key, said = self._read(attributes)
+        canonical, said, ids, given_scores, key = self._read(attributes)
         if self._keep and not self._is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None
@@ -177,32 +183,33 @@ class ProtoTraces:
         good_parent = not has_parent or len(parent_raw) == SPAN_BYTES
 
         links: tuple[Link, ...] = ()
-        packed_links: list[bytes] = list(raw.links)
+        packed_links: Sequence[bytes] = raw.links
         if packed_links:
             links = self._links(packed_links, batch)
         given: list[Given] = []
         canonical_events = self._events(events, given) if events else []
+        repeats = key is not None and not links
         found = None
-        if key is None or links:
-            found = Found.of(said)
+        if given_scores or not repeats:
+            found = Found.of(given_scores if repeats else said)
             given = [*of_attributes(found), *given]
             if not given and interpreter.kind_of(found) in JUDGES:
                 given = list(of_output(found, name))
         scores = self._keeper.accept(given, trace_id, span_id, source, batch) if given else ()
-        if found is None and key is not None:
-            meaning = interpreter.remembered(
-                (name, bool(scores), *key), said, name, batch, scored=bool(scores)
-            )
+        scored = bool(scores)
+        if repeats:
+            whole = (name, scored, *(key or ()))
+            meaning = interpreter.meanings.get(whole)
+            if meaning is None or meaning.unknown is not None:
+                meaning = interpreter.remembered(whole, said, name, batch, scored=scored)
+            role, kind, model, detail, _ = meaning
+            if ids:
+                detail = interpreter.with_ids(detail, ids)
         else:
-            meaning = interpreter.derive(
-                found or Found(),
-                name,
-                batch,
-                is_root=not has_parent,
-                scored=bool(scores),
-                links=links,
+            is_root = not has_parent
+            role, kind, model, detail, _ = interpreter.derive(
+                found or Found(), name, batch, is_root=is_root, scored=scored, links=links
             )
-        role, kind, model, detail, _ = meaning
         if trace_id is None or span_id is None or not good_parent:
             field, bad, size = (
                 ("trace_id", trace_raw, TRACE_BYTES)
@@ -213,10 +220,10 @@ class ProtoTraces:
             )
             fault, why = diagnose(field, bad, size)
             broken = SpanFault(fault, why, service, role, name, model, scores, source)
-            whole = wire.message_of(origin.resource, origin.scope, packed)
-            refuse.span(batch, trace_id, span_id, broken, whole)
+            message = wire.message_of(origin.resource, origin.scope, packed)
+            refuse.span(batch, trace_id, span_id, broken, message)
             return None
-        if scores and (found is not None or kind in JUDGES):
+        if scored and (kind in JUDGES or not repeats):
             judging = found or Found()
             targets = targets_of(judging, trace_id, links, kind)
             if targets is not None:
@@ -251,28 +258,32 @@ class ProtoTraces:
         batch.spans.setdefault(trace_id, []).append(span)
         return role if kind == MEMBER else KIND_NAMES[kind]
 
-    def _read(
-        self, attributes: Iterable[bytes]
-    ) -> tuple[list[bytes], list[bytes] | None, list[tuple[Hit, Any]]]:
-        """Canonical bytes of all attributes, what identifies the span's meaning (None: nothing does, it has
-        content or scores), and what the conventions read. Raises Unusable."""
+    def _read(self, attributes: Iterable[bytes]) -> _Read:
+        """Raises Unusable."""
         seen = self._seen
         canonical: list[bytes] = []
-        key: list[bytes] = []
-        said: list[tuple[Hit, Any]] = []
+        said: _Hits = []
+        ids: _Hits = []
+        key: list[object] = []
+        scores: _Hits = []
         repeats = True
         for packed in attributes:
             plain, hit, value = seen.get(packed) or self._attribute(packed)
             canonical.append(plain)
             if hit is not None:
                 said.append((hit, value))
-                if hit.way == REPEATS:
+                way = hit.way
+                if way == REPEATS:
                     key.append(packed)
-                elif hit.way == ITS_OWN:
-                    repeats = False
+                    continue
+                key.append(hit.label)
+                if way == PER_SPAN:
+                    ids.append((hit, value))
+                elif way == SCORES:
+                    scores.append((hit, value))
                 else:
-                    key.append(hit.label.encode())
-        return canonical, key if repeats else None, said
+                    repeats = False
+        return canonical, said, ids, scores, key if repeats else None
 
     def _attribute(self, packed: bytes) -> _Said:
         """What one attribute says. One that nobody reads is not parsed, as long as it is plain ASCII:
@@ -308,7 +319,7 @@ class ProtoTraces:
                 event = wire.Event.FromString(packed)
             except wire.WireError as error:
                 raise Unusable(reasons.NOT_PROTOBUF, "event is no OTLP event protobuf") from error
-            canonical_attributes, _, said = self._read(event.attributes)
+            canonical_attributes, said, _, _, _ = self._read(event.attributes)
             if event.name == _EVENT_NAME:
                 given.extend(of_attributes(Found.of(said)))
             parts = b"\0".join(sorted(canonical_attributes))

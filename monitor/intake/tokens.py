@@ -17,6 +17,7 @@ from monitor.intake.bounds import Bounds
 from monitor.model import OVERFLOW, TRUNCATED
 
 TOKEN_BYTES = 8
+_REMEMBERED = 128  # characters of a value whose hash is worth remembering
 _NESTING = 64  # of cut JSON that is closed again; more is no message list
 _HELD_BY_ANOTHER = 3  # JSON inside a string inside JSON: how often it is unwrapped
 
@@ -91,11 +92,13 @@ class Tokenizer:
     def _hash(self, value: str) -> bytes:
         token = self._cache.get(value)
         if token is None:
-            if len(self._cache) >= self._bounds.cache:
-                self._cache.clear()
             state = self._base.copy()
             state.update(value.encode())
-            token = self._cache[value] = state.digest()
+            token = state.digest()
+            if len(value) <= _REMEMBERED:
+                if len(self._cache) >= self._bounds.cache:
+                    self._cache.clear()
+                self._cache[value] = token
         return token
 
 
