@@ -1,0 +1,231 @@
+"""Budgets of a partition, lives that were cut, and what stays of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from monitor.codec import encode_fold_record
+from monitor.model import Fragment, Span
+from monitor.policy.rules import Policy, Step
+from monitor.trace.config import FoldSettings, Lifecycle
+from monitor.trace.pieces import items_size, pieces
+from tests.trace.folding import Log, late_score, scored, settings_of, settings_record, tid, unusable
+from tests.trace.truth import detail, sid
+
+SPAN = len(msgspec.msgpack.encode(scored(0, None, 0.1)))
+CHILD = len(msgspec.msgpack.encode(scored(1, 0, 0.1)))
+THREE_SPANS = (2 * SPAN + CHILD) * 4 // 3 + 2  # a quarter of it is for residues
+
+
+def test_a_fragment_weighs_what_its_items_weigh_however_it_is_cut() -> None:
+    for n in (1, 15, 16, 40):
+        whole = Fragment(
+            tid("a"),
+            tuple(scored(i, 0) for i in range(n)),
+            (late_score(1, 0.5),) * n,
+            (unusable(0.1),),
+        )
+        raw = encode_fold_record(whole)
+        alone = list(pieces(raw, whole))
+        assert items_size(raw, whole) == sum(size for _, _, size in alone)
+        assert [items_size(r, f) for r, f, _ in alone] == [size for _, _, size in alone]
+        assert len(alone) == 2 * n + 1
+
+
+def test_open_lives_over_the_budget_close_oldest_birth_first() -> None:
+    log = Log(settings_of(open_bytes=3 * SPAN))
+    log.spans("a", scored(0), at=0)
+    log.spans("b", scored(0), at=0)
+    log.spans("c", scored(0), at=0)
+    assert log.verdicts == []
+    log.spans("d", scored(0), at=0)
+    assert [(v.trace_id, v.closed_by, v.cut) for v in log.verdicts] == [
+        (tid("a"), "pressure", True)
+    ]
+    assert log.fold.bytes_open == 3 * SPAN
+
+
+def test_a_life_larger_than_the_budget_closes_by_itself_and_goes_on_late() -> None:
+    log = Log(settings_of(open_bytes=2 * CHILD))
+    log.spans("a", *(scored(n, 0) for n in range(1, 6)), at=0)
+    assert [(v.closed_by, v.span_count) for v in log.verdicts] == [("pressure", 3)]
+    log.until(5)
+    assert [(v.revision, v.span_count) for v in log.verdicts] == [(1, 3), (2, 5)]
+
+
+def test_closed_lives_leave_by_their_lowest_last_number() -> None:
+    log = Log(settings_of(root_grace_ms=1_000, closed_bytes=THREE_SPANS))
+    log.spans("a", scored(0), at=0)
+    log.until(1)
+    log.spans("b", scored(0), at=2)
+    log.until(3)
+    log.spans("a", scored(1, 0), at=4)
+    log.until(5)  # a's revision is number 2, b's closing number 1
+    log.spans("c", scored(0), at=6)
+    log.until(7)
+    assert log.fold.in_closed_memory((tid("a"), 1))
+    assert not any(log.fold.in_closed_memory((tid("b"), n)) for n in range(20))
+    assert log.fold.counters["evicted_by_budget"] == 1
+
+
+def test_a_dirty_life_is_revised_before_the_budget_takes_it() -> None:
+    log = Log(settings_of(root_grace_ms=1_000, revision_flush_ms=60_000, closed_bytes=THREE_SPANS))
+    log.spans("a", scored(0), at=0)
+    log.spans("b", scored(0), at=1.5)
+    log.spans("a", scored(1, 0), at=1.6)
+    log.until(3)
+    assert [(v.trace_id, v.revision) for v in log.verdicts] == [(tid("a"), 1), (tid("b"), 1)]
+    log.spans("c", scored(0), at=4)
+    log.until(5)
+    assert (tid("a"), 2, 2) in [(v.trace_id, v.revision, v.span_count) for v in log.verdicts]
+    assert not log.fold.in_closed_memory((tid("a"), 1))
+    # The entry of that revision says that the life is gone: a restore must not bring it back.
+    assert log.restored().snapshot() == log.fold.snapshot()
+    assert log.restored().closed_lives == log.fold.closed_lives
+
+
+def test_a_smaller_budget_in_new_settings_holds_at_once() -> None:
+    log = Log(settings_of())
+    for name in "abc":
+        log.spans(name, scored(0), at=0)
+    log.put(settings_record(settings_of(open_bytes=SPAN), (0, 2)))
+    assert [v.closed_by for v in log.verdicts] == ["pressure", "pressure"]
+
+
+def test_a_cut_life_enters_no_drift_sums_and_is_counted() -> None:
+    log = Log(settings_of(max_spans=2))
+    log.spans("a", scored(0), scored(1, 0), at=0)
+    log.until(61)
+    assert log.deltas == []
+    assert log.fold.counters["cut"] == 1
+
+
+CUT = Lifecycle(max_spans=2, late_window_ms=5_000, max_lifetime_ms=60_000, root_grace_ms=1_000)
+
+
+def test_a_life_born_under_a_residue_continues_it_and_counts_as_cut() -> None:
+    log = Log(FoldSettings(lifecycle=CUT))
+    log.spans("a", scored(1, 0), scored(2, 0, 0.6, detail=detail("egress")), at=0)
+    log.until(6)
+    assert log.fold.closed_lives == 0
+    assert not log.fold.empty  # its residue is here
+    log.spans("a", scored(0), at=7)
+    log.until(9)
+    last = log.verdicts[-1]
+    assert (last.continues, last.cut, last.closed_by, last.span_count) == (
+        1,
+        True,
+        "root_complete",
+        1,
+    )
+    log.until(61)
+    assert log.deltas == []
+    assert log.fold.counters["continued"] == 1
+
+
+def test_a_residue_stays_for_max_lifetime_and_no_longer() -> None:
+    log = Log(FoldSettings(lifecycle=CUT))
+    log.spans("a", scored(1, 0), scored(2, 0), at=0)  # gone at 5 s
+    log.until(64.9)
+    assert not log.fold.empty
+    log.until(65)
+    assert log.fold.empty
+    log.spans("a", scored(0), at=65)
+    log.until(67)
+    assert log.verdicts[-1].continues is None
+
+
+def test_an_uncut_life_leaves_nothing() -> None:
+    log = Log(FoldSettings(lifecycle=CUT))
+    log.spans("a", scored(0), at=0)
+    log.until(60)
+    assert log.fold.empty
+
+
+def test_residues_have_a_quarter_of_the_closed_budget_oldest_out_first() -> None:
+    """Each holds one tagged span; the quarter holds one and a half of them."""
+    span = scored(1, 0, detail=detail("egress"))
+    size = len(msgspec.msgpack.encode(span))
+    log = Log(FoldSettings(lifecycle=msgspec.structs.replace(CUT, closed_bytes=6 * size)))
+    for at, name in enumerate("abc"):
+        log.spans(name, span, scored(2, 0), at=at)
+    log.until(8)
+    assert log.fold.counters["residues_dropped"] == 2
+    for name in "abc":
+        log.spans(name, scored(0), at=8)
+    log.until(10)
+    assert [v.continues for v in log.verdicts[-3:]] == [None, None, 3]
+
+
+POLICY = Policy(
+    "read then send",
+    "compositional_exfiltration",
+    steps=(
+        Step("read", tags=("private_read",)),
+        Step("send", tags=("egress",), flow_from=("read",)),
+    ),
+)
+
+
+def read_and_send() -> tuple[Span, Span]:
+    read = scored(
+        "read", 0, at=1, role="retrieval", detail=detail("private_read", result=("secret",))
+    )
+    send = scored("send", 0, at=2, detail=detail("egress", given=("secret",), result=None))
+    return read, send
+
+
+def test_composition_reaches_back_over_a_cut_by_argument_flow() -> None:
+    read, send = read_and_send()
+    log = Log(FoldSettings(lifecycle=CUT, policies=(POLICY,)))
+    log.spans("a", scored(0, detail=detail(asked=("hello",))), read, at=0)
+    log.until(6)
+    assert [i for i in log.incidents if i.reason == "policy"] == []
+    log.spans("a", send, at=7)
+    log.until(40)
+    [page] = [i for i in log.incidents if i.reason == "policy"]
+    assert page.policy == "read then send"
+    assert page.policy_class == "compositional_exfiltration"
+    assert page.provenance.life != 1
+    assert {sid("read"), sid("send")} <= {e.span_id for e in page.evidence}
+    assert log.verdicts[-1].continues == 1
+
+
+def test_what_lies_in_the_residue_alone_is_not_said_again() -> None:
+    read, send = read_and_send()
+    lifecycle = msgspec.structs.replace(CUT, max_spans=3)
+    log = Log(FoldSettings(lifecycle=lifecycle, policies=(POLICY,)))
+    log.spans("a", scored(0, detail=detail(asked=("hello",))), read, send, at=0)
+    log.until(6)
+    assert {i.provenance.life for i in log.incidents if i.reason == "policy"} == {1}
+    log.spans("a", scored("more", 0), at=7)
+    log.until(40)
+    assert log.verdicts[-1].continues == 1
+    assert {i.provenance.life for i in log.incidents if i.reason == "policy"} == {1}
+
+
+def test_a_policy_pages_at_closing_under_its_own_incident() -> None:
+    read, send = read_and_send()
+    log = Log(FoldSettings(policies=(POLICY,)))
+    log.spans("a", scored(0, None, 0.2, detail=detail(asked=("hello",))), read, send, at=0)
+    assert log.incidents == []
+    log.until(10)
+    [page] = log.incidents
+    assert (page.reason, page.policy, page.severity) == ("policy", "read then send", "critical")
+    assert (page.scorer, page.max_score, page.threshold) == ("judge", 0.2, None)
+    assert page.argmax_span_id == sid(0)  # of a lower trace the reduction's
+    assert page.neighbourhood.centre == sid("send")
+
+
+def test_a_rejected_trace_pages_by_the_steps_in_any_order() -> None:
+    read, send = read_and_send()
+    log = Log(FoldSettings(policies=(POLICY,)))
+    log.spans("a", scored(0), send, read, scored("x", "x", 0.0), at=0)
+    log.until(30)
+    [page] = log.incidents
+    assert (page.reason, page.severity, page.policy_class) == (
+        "identity",
+        "critical",
+        "compositional_exfiltration",
+    )
+    assert page.neighbourhood.status == "refused"

@@ -1,0 +1,141 @@
+"""Scores that come apart from their span: before it, after it, or alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.model import Fragment
+from tests.trace.folding import Log, late_score, scored, settings_of, tid
+from tests.trace.truth import sid
+
+
+def test_a_score_waits_for_its_span_and_is_judged_by_its_role() -> None:
+    log = Log()
+    assert log.scores("a", late_score(1, 0.5, role="unknown"), at=0) == []
+    assert log.spans("a", scored(1, 0, score=None, role="retrieval"), at=1) == []
+    log.spans("a", scored(0))
+    log.until(11)
+    assert log.incidents == []
+    assert log.verdicts[0].reductions[0].max_score == 0.5
+    assert log.verdicts[0].forensics.status == "complete"
+
+
+def test_a_score_that_waited_pages_when_its_span_comes() -> None:
+    log = Log()
+    log.scores("a", late_score(1, 0.5), at=0)
+    [page] = log.spans("a", scored(1, 0, score=None), at=1)
+    assert (page.argmax_span_id, page.argmax_role) == (sid(1), "tool_call")
+
+
+def test_a_score_and_its_span_in_one_fragment() -> None:
+    log = Log()
+    fragment = Fragment(tid("a"), (scored(1, 0, score=None),), (late_score(1, 0.5),))
+    assert [i.argmax_span_id for i in log.put(fragment)] == [sid(1)]
+
+
+@pytest.mark.parametrize(
+    ("role", "value", "paged"),
+    [
+        ("unknown", 0.3, True),
+        ("unknown", 0.29, False),
+        ("retrieval", 0.5, False),
+        ("retrieval", 0.8, True),
+    ],
+)
+def test_a_score_still_alone_at_closing_pages_by_its_own_role(
+    role: str, value: float, paged: bool
+) -> None:
+    log = Log()
+    log.scores("a", late_score("absent", value, role=role), at=0)
+    log.spans("a", scored(0), at=0)
+    log.until(9)
+    assert log.incidents == []
+    log.until(10)
+    assert bool(log.incidents) == paged
+    assert log.verdicts[0].forensics.status == "incomplete"
+    assert [f.kind for f in log.verdicts[0].forensics.faults] == ["score_without_span"]
+    if paged:
+        [page] = log.incidents
+        assert (page.reason, page.argmax_span_id, page.argmax_role) == (
+            "threshold",
+            sid("absent"),
+            role,
+        )
+        assert page.forensics.status == "incomplete"
+        assert page.neighbourhood.status == "partial"
+        assert page.evidence[0].source.topic == "scores"
+
+
+def test_a_late_score_still_alone_pages_at_the_next_flush() -> None:
+    log = Log()
+    log.spans("a", scored(0), at=0)
+    log.until(11)
+    assert log.scores("a", late_score("absent", 0.9), at=12) == []
+    log.until(15)
+    [page] = log.incidents
+    assert (page.argmax_span_id, page.forensics.status) == (sid("absent"), "incomplete")
+
+
+def test_a_score_alone_becomes_a_dead_letter_when_its_life_leaves() -> None:
+    log = Log(settings_of(late_window_ms=20_000))
+    log.scores("a", late_score("absent", 0.125, role="planner", service="judges"), at=0)
+    log.spans("a", scored(0), at=0)
+    log.until(29)
+    assert log.dead_letters == []
+    log.until(30)
+    [letter] = log.dead_letters
+    assert letter.reason == "span_not_in_memory"
+    assert (letter.trace_id, letter.span_id, letter.scorer) == (tid("a"), sid("absent"), "judge")
+    assert letter.source.topic == "scores"
+    assert letter.value is not None
+    assert json.loads(letter.value) == {
+        "trace_id": tid("a"),
+        "span_id": sid("absent"),
+        "scorer": "judge",
+        "version": "1",
+        "value": 0.125,
+        "service": "judges",
+        "role": "planner",
+    }
+    assert log.fold.counters["span_not_in_memory"] == 1
+
+
+def test_never_both_joined_and_dead_lettered() -> None:
+    log = Log(settings_of(late_window_ms=20_000))
+    log.scores("a", late_score(1, 0.1), at=0)
+    log.spans("a", scored(0), at=0)
+    log.spans("a", scored(1, 0, score=None), at=29)  # a second before it leaves
+    log.until(40)
+    assert log.dead_letters == []
+    assert log.verdicts[-1].reductions[0].scored_count == 2
+
+
+def test_a_page_of_a_score_alone_shows_its_span_when_that_comes_and_is_not_taken_back() -> None:
+    log = Log()
+    log.scores("a", late_score(1, 0.5), at=0)
+    log.spans("a", scored(0), at=0)
+    log.until(11)
+    assert [i.argmax_role for i in log.incidents] == ["unknown"]
+    log.spans("a", scored(1, 0, score=None, role="retrieval"), at=12)
+    log.until(15)
+    last = log.incidents[-1]
+    assert (last.revision, last.argmax_role, last.max_score) == (2, "retrieval", 0.5)
+    assert last.forensics.status == "complete"
+
+
+def test_the_last_score_of_a_scorer_version_counts() -> None:
+    log = Log()
+    log.scores("a", late_score(1, 0.05), at=0)  # before the span, whose own score is the later one
+    log.spans("a", scored(0), scored(1, 0, 0.2), at=0)
+    log.scores("a", late_score(0, 0.25), at=1)
+    log.until(12)
+    roles = log.verdicts[0].reductions[0].roles
+    assert roles["tool_call"].max == 0.25
+    assert roles["tool_call"].scored == 2
+    [entry] = [e for d in log.deltas for e in d.entries] or [None]
+    assert entry is None
+    log.until(60)
+    [entry] = log.deltas[0].entries
+    assert entry.bins == (200, 250)
