@@ -21,6 +21,7 @@ from monitor.stream.clients import HEARTBEAT_MS, SESSION_TIMEOUT_MS, group_id
 from monitor.stream.faust_overrides import OverriddenApp
 from monitor.stream.fence import BEAT_SECONDS, Lease
 from monitor.stream.keyed import AGENTS, KeyedAgent
+from monitor.stream.recovering import RecoveryWatch
 from monitor.telemetry import Telemetry
 
 COMMIT_SECONDS: Final = (
@@ -95,7 +96,12 @@ def create_app(
         return app
     incidents = IncidentAgent(app, settings, telemetry, app.lease)
     app.keyed = (incidents, DriftAgent(app, settings, telemetry, app.lease))
-    app.services = (*app.services, Paging(incidents), LeaseKeeper(app, telemetry))
+    app.services = (
+        *app.services,
+        Paging(incidents),
+        LeaseKeeper(app, telemetry),
+        RecoveryWatch(app),
+    )
     return app
 
 

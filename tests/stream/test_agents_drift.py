@@ -108,6 +108,25 @@ async def test_killed_workers_leave_the_tables_and_reports_of_the_log(lab: Agent
     assert [worker.stop() for worker in running] == [0, 0], lab.workers[-1].log_tail()
 
 
+async def test_workers_that_join_and_leave_move_no_sum(lab: AgentsLab) -> None:
+    """Dynamic members: each join and leave takes every partition from everybody, in the middle of the stream."""
+    await lab.make_topics()
+    sent = deltas(lab, services=8, windows=30)
+    lab.start_worker()
+    await asyncio.sleep(4)
+    stream = asyncio.create_task(lab.send(sent, batch=10, seconds=20))
+    for cycle in range(4):
+        guest = lab.start_worker()
+        await asyncio.sleep(4.5)
+        if cycle < 3:
+            assert await asyncio.to_thread(guest.stop) == 0
+            await asyncio.sleep(0.5)
+    await stream
+    oracle = await asyncio.to_thread(Oracle, lab)
+    await caught_up(lab, oracle)
+    compare(lab, oracle)
+
+
 async def test_a_baseline_control_takes_effect_once_and_is_copied(lab: AgentsLab) -> None:
     await lab.make_topics()
     worker = lab.start_worker()
