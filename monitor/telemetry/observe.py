@@ -16,6 +16,7 @@ from monitor.trace.reduce import POLICY_DECOMPOSABLE
 
 M = TypeVar("M", Counter, Histogram)
 
+_EXEMPLAR: Final = 64  # characters; prometheus_client raises where name and value pass 128
 _MIXES: Final = ("length", "roles")  # what a mix report has evidence about
 
 
@@ -34,6 +35,7 @@ class Telemetry(Metrics):
         self._counted: dict[tuple[int, str], int] = {}  # fold counters as last seen
         self._decisions = _StateGauge(self.drift_decision, DRIFT_KEYS)
         self._gates = _StateGauge(self.cardinality_gate, DRIFT_KEYS)
+        self._mixes: set[tuple[str, ...]] = set()
         # (service, scorer) as sent -> what to call to take its series off
         self._shown: dict[tuple[str, str], dict[tuple[str, ...], Callable[[], None]]] = {}
         # What every verdict moves.
@@ -100,7 +102,8 @@ class Telemetry(Metrics):
             self.incident_revisions_total.inc()
             return
         # Exemplars leave the process only in the OpenMetrics format; there they lead to the trace.
-        exemplar = {"trace_id": incident.trace_id} if incident.trace_id else None
+        trace_id = incident.trace_id
+        exemplar = {"trace_id": trace_id} if trace_id and len(trace_id) <= _EXEMPLAR else None
         self.incidents_total.labels(
             self.services.fold(incident.service), incident.reason, incident.severity
         ).inc(1, exemplar)
@@ -132,7 +135,11 @@ class Telemetry(Metrics):
     # --- drift --------------------------------------------------------------------------------------
 
     def observe_report(self, report: DriftReport | MixReport) -> None:
-        """A report of the drift agent, after it has been sent."""
+        """A report of the drift agent, after it has been sent.
+
+        What does not fit the bounds is counted and not shown: one gauge for several comparisons would jump
+        from one's value to another's.
+        """
         if isinstance(report, DriftReport):
             self._observe_drift(report)
         else:
@@ -150,7 +157,7 @@ class Telemetry(Metrics):
             self.model_versions.fold(report.reference),
             self.model_versions.fold(report.current),
         )
-        if not self._decisions.set(key, report.decision):
+        if OTHER in key or not self._decisions.set(key, report.decision):
             self._drift_folded.inc()
             return
         self._remember(report, ("drift", *key), lambda: self._forget_comparison(key))
@@ -168,9 +175,11 @@ class Telemetry(Metrics):
             self.model_versions.fold(report.reference),
             self.model_versions.fold(report.current),
         )
-        if not self._remember(report, ("mix", *key), lambda: self._forget_mix(key)):
+        if OTHER in key or (key not in self._mixes and len(self._mixes) >= DRIFT_KEYS):
             self._drift_folded.inc()
             return
+        self._mixes.add(key)
+        self._remember(report, ("mix", *key), lambda: self._forget_mix(key))
         composition = report.composition
         _set(self.composition_share, key, None if composition is None else composition.share)
         for what in _MIXES:
@@ -179,7 +188,7 @@ class Telemetry(Metrics):
 
     def observe_gate(self, gate: GateState) -> None:
         key = (self.services.fold(gate.service), self.scorers.fold(gate.scorer))
-        if not self._gates.set(key, gate.state):
+        if OTHER in key or not self._gates.set(key, gate.state):
             self._drift_folded.inc()
             return
         self._remember(gate, ("gate", *key), lambda: self._gates.forget(key))
@@ -198,13 +207,8 @@ class Telemetry(Metrics):
         of: DriftReport | MixReport | GateState,
         series: tuple[str, ...],
         take_off: Callable[[], None],
-    ) -> bool:
-        """Keep how to take ``series`` off; False where the pair is new and there are too many."""
-        pair = (of.service, of.scorer)
-        if pair not in self._shown and len(self._shown) >= DRIFT_KEYS:
-            return False
-        self._shown.setdefault(pair, {})[series] = take_off
-        return True
+    ) -> None:
+        self._shown.setdefault((of.service, of.scorer), {})[series] = take_off
 
     def _forget_comparison(self, key: tuple[str, ...]) -> None:
         self._decisions.forget(key)
@@ -217,6 +221,7 @@ class Telemetry(Metrics):
             _remove(gauge, key)
 
     def _forget_mix(self, key: tuple[str, ...]) -> None:
+        self._mixes.discard(key)
         _remove(self.composition_share, key)
         for what in _MIXES:
             _remove(self.mix_log_e, (*key, what))

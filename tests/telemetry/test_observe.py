@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from prometheus_client import generate_latest
@@ -182,6 +184,26 @@ def test_a_drift_key_that_moved_away_leaves_the_scrape(telemetry: Telemetry) -> 
         value(telemetry, "cardinality_gate", service="help", scorer="judge", state="shifted") == 1
     )
     assert sum('service="help"' in line for line in text.splitlines()) == 8
+
+
+def test_comparisons_past_the_bounds_are_counted_and_not_shown(telemetry: Telemetry) -> None:
+    for number in range(205):
+        telemetry.observe_report(drift_report(service=f"s-{number}"))
+        telemetry.observe_report(mix_report(service=f"s-{number}"))
+        telemetry.observe_gate(gate(f"s-{number}"))
+    text = generate_latest(telemetry.registry).decode()
+    assert text.count("agent_monitor_drift_distance{") == 200
+    assert text.count("agent_monitor_cardinality_gate{") == 200
+    assert OTHER not in re.findall(r'service="([^"]*)"', text)
+    assert value(telemetry, "labels_folded_total", label="drift_key") == 15
+
+
+def test_an_overlong_trace_id_is_no_exemplar_and_no_fault(telemetry: Telemetry) -> None:
+    telemetry.observe_incident(incident(trace_id="a" * 500))
+    assert (
+        value(telemetry, "incidents_total", service="shop", reason="threshold", severity="critical")
+        == 1
+    )
 
 
 def test_the_gate_has_one_state(telemetry: Telemetry) -> None:
