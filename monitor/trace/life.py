@@ -33,9 +33,13 @@ class Shape:
         self._ids: set[str | None] = set()
         self._parents: set[str | None] = set()  # but those known to be here
 
-    def add(self, spans: Sequence[Span]) -> None:
-        self._ids.update([span.span_id for span in spans])
-        parents = {span.parent_span_id for span in spans}
+    def add(self, spans: Sequence[Span]) -> bool:
+        """Whether the root has ended and no parent is unresolved. What was resolved once is not looked at
+        again."""
+        ids, parents = self._ids, self._parents
+        for span in spans:
+            ids.add(span.span_id)
+            parents.add(span.parent_span_id)
         if None in parents:
             parents.discard(None)
             if not self.root_ended:
@@ -44,14 +48,10 @@ class Shape:
                     s.parent_span_id is None and (s.end_unix_nano or not s.start_unix_nano)
                     for s in spans
                 )
-        self._parents |= parents
-
-    def complete(self) -> bool:
-        """Root ended and no unresolved parent. What was resolved once is not looked at again."""
         if not self.root_ended:
             return False
-        self._parents = self._parents - self._ids
-        return not self._parents
+        self._parents = parents = parents - ids
+        return not parents
 
 
 class Content:
@@ -91,8 +91,12 @@ class Content:
         A span that meant nothing until it was scored is a member from then on.
         """
         spans = self.spans
-        if not self.scores and max([len(span.scores) for span in spans], default=0) <= 1:
-            return spans
+        if not self.scores:
+            for span in spans:
+                if len(span.scores) > 1:
+                    break
+            else:
+                return spans
         apart: dict[str, list[tuple[int, Score]]] = {}
         for before, late in self.scores:
             apart.setdefault(late.span_id, []).append((before, late.score))
@@ -299,8 +303,7 @@ class Life:
         life.stored = stored
         if life.open:
             spans = Content.of(raw for _, raw in fragments).spans
-            life.shape.add(spans)
-            life.complete = life.shape.complete()
+            life.complete = life.shape.add(spans)
             life.scheduled = life.closing()[0]
         return life
 

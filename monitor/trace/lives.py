@@ -170,10 +170,7 @@ class Lives:
         if life.number == OPEN:
             self.memory.bytes_open += size
             life.last_vt = self.now
-            shape = life.shape
-            if spans:
-                shape.add(spans)
-            life.complete = shape.complete()
+            life.complete = life.shape.add(spans)
             deadline = life.closing()[0]
             if deadline < life.scheduled:
                 life.scheduled = deadline
@@ -181,13 +178,15 @@ class Lives:
         else:
             self.memory.bytes_closed += size
             self._dirty(life)
-        # Nearly all spans are below every threshold there is.
         if life.waiting or fragment.scores or fragment.faults:
             self._look(life, offset, fragment, kept=True)
             return
-        values = [score.value for span in spans for score in span.scores]
-        if values and max(values) >= life.rules.lowest:
-            self._look(life, offset, fragment, kept=True)
+        lowest = life.rules.lowest  # nearly all scores are below every threshold there is
+        for span in spans:
+            for score in span.scores:
+                if score.value >= lowest:
+                    self._look(life, offset, fragment, kept=True)
+                    return
 
     def _look(self, life: Life, offset: int, fragment: Fragment, *, kept: bool) -> None:
         pager = Pager(self.out, life, offset, self.time.date(self.now))

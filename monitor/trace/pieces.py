@@ -26,20 +26,15 @@ _DECODER: Final = msgspec.msgpack.Decoder(_RawFragment)
 
 def items_size(raw: bytes, fragment: Fragment) -> int:
     """Encoded bytes of the fragment's items: all of it less the msgpack headers round them."""
-    trace_id = len(fragment.trace_id)
-    return (
-        len(raw)
-        - 2  # array of five, tag
-        - trace_id
-        - (1 if trace_id < 32 else 2)
-        - _array_header(len(fragment.spans))
-        - _array_header(len(fragment.scores))
-        - _array_header(len(fragment.faults))
-    )
-
-
-def _array_header(n: int) -> int:
-    return 1 if n < 16 else 3 if n < 65536 else 5
+    around = 5 + len(fragment.trace_id)  # array of five, tag, three arrays of under 16 items
+    if len(fragment.trace_id) >= 32:
+        around += 2
+    else:
+        around += 1
+    for items in (fragment.spans, fragment.scores, fragment.faults):
+        if len(items) >= 16:
+            around += 2 if len(items) < 65536 else 4
+    return len(raw) - around
 
 
 def pieces(raw: bytes, fragment: Fragment) -> Iterator[tuple[bytes, Fragment, int]]:
