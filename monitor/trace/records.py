@@ -292,7 +292,7 @@ def _incident(
             evidence=evidence,
             others=others,
             summary=_summary(page, forensics.status),
-            caused_at_ms=0 if seen is None else seen.source.timestamp_ms,
+            caused_at_ms=_caused_at(page, evidence),
             opened_at_ms=page.opened_at_ms,
             provenance=provenance(partition, life, page.causing_offset, gate),
         )
@@ -344,6 +344,15 @@ def _summary(page: Page, status: str) -> str:
 def _others(spans: list[Span]) -> dict[str, Any]:
     pairs = sorted((span.span_id, span.content_hash.hex()) for span in spans)
     return {"count": len(pairs), "digest": hashlib.sha256(encode_json(pairs)).hexdigest()}
+
+
+def _caused_at(page: Page, evidence: tuple[SpanEvidence, ...]) -> int:
+    """Kafka timestamp of the record that proved it: a policy's sink, else the argmax; 0 where there is none."""
+    if page.finding is not None:
+        for shown in evidence:
+            if shown.span_id == page.finding.centre:
+                return shown.source.timestamp_ms
+    return 0 if page.best is None else page.best.evidence.source.timestamp_ms
 
 
 def _own_evidence(best: Candidate | None) -> tuple[SpanEvidence, ...]:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import msgspec
 
 from monitor.codec import encode_fold_record
-from monitor.model import Fragment, Span
+from monitor.model import Fragment, Source, Span
 from monitor.policy.rules import Policy, Step
 from monitor.trace.config import FoldSettings, Lifecycle
 from monitor.trace.pieces import items_size, pieces
-from tests.trace.folding import Log, late_score, scored, settings_of, settings_record, tid, unusable
+from tests.trace.folding import (
+    START,
+    Log,
+    late_score,
+    scored,
+    settings_of,
+    settings_record,
+    tid,
+    unusable,
+)
 from tests.trace.truth import detail, sid
 
 SPAN = len(msgspec.msgpack.encode(scored(0, None, 0.1)))
@@ -171,7 +180,13 @@ def read_and_send() -> tuple[Span, Span]:
     read = scored(
         "read", 0, at=1, role="retrieval", detail=detail("private_read", result=("secret",))
     )
-    send = scored("send", 0, at=2, detail=detail("egress", given=("secret",), result=None))
+    send = scored(
+        "send",
+        0,
+        at=2,
+        detail=detail("egress", given=("secret",), result=None),
+        source=Source("agent-spans", 0, 5, 0, START + 77),
+    )
     return read, send
 
 
@@ -215,6 +230,7 @@ def test_a_policy_pages_at_closing_under_its_own_incident() -> None:
     assert (page.scorer, page.max_score, page.threshold) == ("judge", 0.2, None)
     assert page.argmax_span_id == sid(0)  # of a lower trace the reduction's
     assert page.neighbourhood.centre == sid("send")
+    assert page.caused_at_ms == START + 77
 
 
 def test_a_rejected_trace_pages_by_the_steps_in_any_order() -> None:
