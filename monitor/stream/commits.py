@@ -34,7 +34,8 @@ async def read_commits(client: AIOKafkaClient, group: str) -> dict[TopicPartitio
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
-            return await _read(client, group)
+            # Callers share the client and with it futures: one that is cancelled must not cancel the others.
+            return await asyncio.shield(asyncio.ensure_future(_read(client, group)))
         except aiokafka.errors.KafkaError as error:
             if not error.retriable or time.monotonic() > deadline:
                 raise

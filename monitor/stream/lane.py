@@ -177,21 +177,29 @@ class Lane(ABC):
                     self._count("fenced")
                     self._rejoin()
                     return
+                except asyncio.CancelledError as error:
+                    # aiokafka lets callers share futures: another's cancellation may arrive here as ours.
+                    if self._cancelled():
+                        raise
+                    await self._failed(error)
                 except Exception as error:  # noqa: BLE001 - whatever it was: memory and producer are not to be trusted
-                    self._count("unknown" if isinstance(error, TransactionFailed) else "aborted")
-                    ours = not isinstance(error, KafkaError | TransactionFailed | OSError)
-                    self.log.warning(
-                        "lane.failed",
-                        error=f"{type(error).__name__}: {error}",
-                        again_in=self._backoff,
-                        exc_info=ours,
-                    )
-                    await self._close()
-                    await self._pause(self._backoff)
-                    self._backoff = min(self._backoff * 2, LAST_BACKOFF_SECONDS)
+                    await self._failed(error)
         finally:
             await self._close()
             self.state = "ended"
+
+    async def _failed(self, error: BaseException) -> None:
+        self._count("unknown" if isinstance(error, TransactionFailed) else "aborted")
+        known = (KafkaError, TransactionFailed, OSError, asyncio.CancelledError)
+        self.log.warning(
+            "lane.failed",
+            error=f"{type(error).__name__}: {error}",
+            again_in=self._backoff,
+            exc_info=not isinstance(error, known),
+        )
+        await self._close()
+        await self._pause(self._backoff)
+        self._backoff = min(self._backoff * 2, LAST_BACKOFF_SECONDS)
 
     async def _open(self) -> None:
         self.state = "restoring"

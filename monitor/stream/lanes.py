@@ -113,9 +113,12 @@ class LaneService(Service, ConsumerRebalanceListener):  # type: ignore[misc]  # 
             for state in _STATES:
                 self.telemetry.lanes.labels(self.stage, state).set(states.count(state))
             self.telemetry.beat(self.stage)
+            if "ended" in states and self.joined:
+                self.rejoin()  # fenced, and the rejoin that it asked for has not come about
             coordination = self._consumer and self._consumer._coordinator._coordination_task
             if coordination and coordination.done() and not self.should_stop:
-                await self.crash(coordination.exception() or RuntimeError("group membership ended"))
+                failure = None if coordination.cancelled() else coordination.exception()
+                await self.crash(failure or RuntimeError("group membership ended"))
 
     # --- membership (aiokafka only logs what these raise) ----------------------------------------------
 

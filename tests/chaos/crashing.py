@@ -93,8 +93,20 @@ def arm(stage: str, point: str, nth: int) -> None:
             sys.exit(f"{VARIABLE}: no point {point!r}; there are {', '.join(POINTS)}")
 
 
+async def main() -> int:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, show_tasks)
+    return await run(Settings.load(), Telemetry())
+
+
+def show_tasks() -> None:
+    """Where every task stands: what a test asks for when nothing moves."""
+    for task in asyncio.all_tasks():
+        task.print_stack(limit=4, file=sys.stderr)
+    sys.stderr.flush()
+
+
 if __name__ == "__main__":
     if wanted := os.environ.get(VARIABLE):
         stage_, point_, nth_ = wanted.split(":")
         arm(stage_, point_, int(nth_))
-    sys.exit(asyncio.run(run(Settings.load(), Telemetry())))
+    sys.exit(asyncio.run(main()))

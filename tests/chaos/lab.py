@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -202,8 +203,16 @@ class Lab:
     def wait(self, what: str, ready: Callable[[], bool], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not ready():
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n" + self.tails()
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n" + self.stuck()
             time.sleep(0.3)
+
+    def stuck(self) -> str:
+        """Where the tasks of the running workers stand (tests.chaos.crashing shows them), and their logs."""
+        for worker in self.workers:
+            if worker.running and "tests.chaos.crashing" in worker.command:
+                worker.send(signal.SIGUSR1)
+        time.sleep(1.0)
+        return "\n".join(f"--- {w.name}\n{w.log_tail(400)}" for w in self.workers if w.running)
 
     def tails(self) -> str:
         return "\n".join(f"--- {w.name}\n{w.log_tail(30)}" for w in self.workers)
