@@ -189,12 +189,15 @@ async def test_the_first_push_waits_for_no_timer() -> None:
 async def test_every_replica_gets_every_alert_and_a_dead_one_delays_nobody() -> None:
     dead = f"http://127.0.0.1:{free_ports(1)[0]}"
     alerts = [alert("A"), alert("B")]
-    async with FalseAlertmanager() as one, FalseAlertmanager() as two:
-        async with delivering([dead, one.url, two.url], alerts) as (delivery, seen):
-            await until(lambda: len(one.names) == len(two.names) == 2, 2.0)
-            await until(lambda: seen.posts["failed"] >= 2)
-            assert seen.posts["ok"] == 2
-            assert delivery.owed == 2
+    async with (
+        FalseAlertmanager() as one,
+        FalseAlertmanager() as two,
+        delivering([dead, one.url, two.url], alerts) as (delivery, seen),
+    ):
+        await until(lambda: len(one.names) == len(two.names) == 2, 2.0)
+        await until(lambda: seen.posts["failed"] >= 2)
+        assert seen.posts["ok"] == 2
+        assert delivery.owed == 2
 
 
 async def test_what_happened_during_an_outage_arrives_once_as_it_is_at_its_end() -> None:
