@@ -173,7 +173,7 @@ def _evidence(brief: Brief) -> dict[str, str]:
         "policy_class": brief.policy_class,
         "model_version": brief.model_version,
         "forensics": brief.forensics,
-        "explain": f"monitor explain {_argument(brief.incident_id)}",
+        "show": f"monitor incidents show {_argument(brief.incident_id)}",
     }
     return {name: clean(value) for name, value in facts.items() if value}
 

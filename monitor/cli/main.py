@@ -13,7 +13,8 @@ from typing import Annotated, Final
 
 import typer
 
-from monitor.cli import configuration, demo, replay, schema, topics, worker
+from monitor.cli import configuration, demo, incidents, replay, schema, topics, worker
+from monitor.cli.kafka import KafkaUnreachable
 from monitor.errors import InvalidSettings, MissingProgram, MonitorError, TopicMismatch
 
 EXIT_FAILED: Final = 1
@@ -34,6 +35,7 @@ app.command("replay")(replay.replay)
 app.command("config")(configuration.config)
 app.command("schema")(schema.schema)
 app.command("demo")(demo.demo)
+app.add_typer(incidents.app, name="incidents")
 app.add_typer(topics.app, name="topics")
 
 
@@ -75,7 +77,7 @@ def exit_code(error: MonitorError) -> int:
             return EXIT_MISSING_PROGRAM
         case TopicMismatch():
             return EXIT_FAILED
-        case topics.KafkaUnreachable():
+        case KafkaUnreachable():
             return EXIT_KAFKA
         case _:
             return EXIT_USAGE

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from monitor.cli.report import Report
+from monitor.cli.report import Report, report_console
 from monitor.codec import encode_json
 from monitor.drift.messages import ScoreDelta
 from monitor.replay.clock import FileClock
@@ -23,7 +23,6 @@ from monitor.settings import Settings
 # Hashes of content made by a replay never leave its process; the same key each time makes runs comparable.
 REPLAY_TOKEN_KEY = "replay-of-files-keeps-no-content-0"
 
-PIPE_WIDTH = 200
 PROGRESS_EVERY = 500  # lines between two looks at the bar
 
 
@@ -79,12 +78,6 @@ def replay(
         _write(encode_json(run.summary))
     else:
         report.print(report_console(), run.summary)
-
-
-def report_console() -> Console:
-    """The terminal, or for a file or pipe one wide enough that no column is cut."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def _records(run: Replay, files: list[Path], progress: Progress, task: TaskID) -> Iterator[object]:

@@ -13,8 +13,15 @@ from monitor.drift.report import DriftReport, MixReport
 from monitor.model import DeadLetter, Incident, Verdict
 from monitor.replay.runner import Summary
 
+PIPE_WIDTH = 200
 SHOWN = 40  # rows of a table; the rest is counted, and `--json` has them all
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def report_console() -> Console:
+    """The terminal, or for a file or pipe one wide enough that no column is cut."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 class Report:
@@ -59,6 +66,9 @@ class Report:
             for reason, count in self._rejected.most_common():
                 table.add_row(reason, f"{count:,}")
             console.print(table)
+
+    def print_incidents(self, console: Console) -> None:
+        console.print(self._incident_table())
 
     def _incident_table(self) -> Table:
         table = _table(

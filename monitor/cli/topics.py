@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
-from aiokafka.structs import ConsumerRecord, TopicPartition
+from aiokafka.structs import ConsumerRecord
 from pydantic import TypeAdapter
 
+from monitor.cli.kafka import committed_records, on_kafka
 from monitor.codec import encode_json
-from monitor.errors import MonitorError, TopicMismatch
+from monitor.errors import TopicMismatch
 from monitor.settings import Settings
 from monitor.settings.values import Start
 from monitor.stream import clients, reset
 from monitor.stream.topics import check as check_topics
 from monitor.stream.topics import create as create_topics
-from monitor.stream.topics import largest_input, partition_counts, specs
+from monitor.stream.topics import largest_input, specs
 
 T = TypeVar("T")
 
@@ -30,11 +29,6 @@ app = typer.Typer(help="The monitor's own topics: make, check, dump, cure.", no_
 
 StartAt: Final[TypeAdapter[str | datetime]] = TypeAdapter(cast(Any, Start))
 TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
-DUMP_BATCH: Final = 2_000  # records a poll; bounds memory, not meaning
-
-
-class KafkaUnreachable(MonitorError):
-    """No broker answers, or it refuses us; the message names the brokers."""
 
 
 @app.command("create")
@@ -89,7 +83,7 @@ def reset_partition(
     if (input_topic is None) != (to is None):
         raise typer.BadParameter("--input and --to go together")
     if input_topic is None or to is None:
-        done = _run(reset.reset_partition(settings, partition), settings)
+        done = on_kafka(reset.reset_partition(settings, partition), settings)
         typer.echo(
             f"partition {done.partition} begins anew at offset {done.at}; what was not published of "
             f"[{done.published_to}, {done.at}) is lost, and a critical incident says so"
@@ -99,7 +93,7 @@ def reset_partition(
         start = StartAt.validate_python(to)
     except ValueError as error:
         raise typer.BadParameter(f"--to {to!r}: {error}") from error
-    moved = _run(reset.reset_input(settings, input_topic, partition, start), settings)
+    moved = on_kafka(reset.reset_input(settings, input_topic, partition, start), settings)
     typer.echo(
         f"{moved.topic}[{moved.partition}] goes on at offset {moved.at}, before it was "
         f"{'nowhere' if moved.before is None else moved.before}; records left out: {moved.skipped or 0}"
@@ -117,35 +111,7 @@ def dump(
         async for record in committed_records(settings, topic):
             sys.stdout.buffer.write(encode_json(_captured(record)) + b"\n")
 
-    _run(run(), settings)
-
-
-async def committed_records(
-    settings: Settings, topic: str
-) -> AsyncIterator[ConsumerRecord[bytes, bytes]]:
-    """Every committed record of a topic up to its end as of now, partition by partition."""
-    async with clients.reader(settings) as consumer:
-        partitions = await _partitions(settings, topic)
-        for number in range(partitions):
-            place = TopicPartition(topic, number)
-            consumer.assign([place])
-            await consumer.seek_to_beginning(place)
-            end = (await consumer.end_offsets([place]))[place]
-            while await consumer.position(place) < end:
-                found = await consumer.getmany(place, timeout_ms=200, max_records=DUMP_BATCH)
-                for record in found.get(place, ()):
-                    if record.offset < end:
-                        yield record
-
-
-async def _partitions(settings: Settings, topic: str) -> int:
-    async with clients.admin(settings) as admin:
-        counts = await partition_counts(admin, [topic])
-    if topic not in counts:
-        raise TopicMismatch(
-            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; `monitor topics check` lists ours"
-        )
-    return counts[topic]
+    on_kafka(run(), settings)
 
 
 def _captured(record: ConsumerRecord[bytes, bytes]) -> dict[str, object]:
@@ -171,17 +137,4 @@ def _with_admin(act: Callable[[Settings, AIOKafkaAdminClient], Awaitable[T]]) ->
         async with clients.admin(settings) as admin:
             return await act(settings, admin)
 
-    return _run(run(), settings)
-
-
-def _run(work: Awaitable[T], settings: Settings) -> T:
-    async def bounded() -> T:
-        return await work
-
-    try:
-        return asyncio.run(bounded())
-    except KafkaError as error:
-        raise KafkaUnreachable(
-            f"Kafka at {', '.join(settings.bootstrap_servers)}: {error!r}; check MONITOR_BOOTSTRAP_SERVERS and "
-            "MONITOR_SECURITY_PROTOCOL (`monitor config`)"
-        ) from error
+    return on_kafka(run(), settings)

@@ -58,7 +58,7 @@ def test_an_alert_says_what_the_person_on_call_needs() -> None:
         "0.9100",
         "m-1",
     )
-    assert notes["explain"] == "monitor explain abc123"
+    assert notes["show"] == "monitor incidents show abc123"
     assert notes["runbook_url"] == "https://runbooks.example/AgentMonitorSpanOverThreshold.md"
     assert notes["dashboard"] == "https://grafana.example/d/x?var-service=shop"
     assert "shell call with a user's string" in notes["description"]

@@ -60,6 +60,12 @@ def test_one_bad_span_pages_and_prometheus_sees_it(running: Services) -> None:
     verdict = eventually(lambda: published(running, "monitor.verdicts").get(trace.trace_id))
     assert verdict["closed_by"] == "root_complete"
     assert verdict["reductions"][0]["scalar"] is None
+    command = alert.annotations["show"].split()
+    shown = monitor(running, *command[1:], "--json").splitlines()
+    assert [json.loads(line)["trace_id"] for line in shown] == [trace.trace_id]
+    listed = monitor(running, "incidents", "list", "--service", SHELL_SERVICE).decode()
+    assert trace.trace_id in listed
+    assert "0.910" in monitor(running, *command[1:]).decode()
     total = 'sum(agent_monitor_incidents_total{reason="threshold",severity="critical"})'
     assert eventually(lambda: query(running, total)) >= 1
 
