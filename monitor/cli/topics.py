@@ -19,9 +19,10 @@ from monitor.errors import TopicMismatch
 from monitor.settings import Settings
 from monitor.settings.values import Start
 from monitor.stream import clients, reset
+from monitor.stream.tables import changelog_specs
+from monitor.stream.topics import TopicSpec, largest_input, specs
 from monitor.stream.topics import check as check_topics
 from monitor.stream.topics import create as create_topics
-from monitor.stream.topics import largest_input, specs
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ def create() -> None:
 
     async def run(settings: Settings, admin: AIOKafkaAdminClient) -> None:
         biggest = await largest_input(admin, [item.topic for item in settings.inputs])
-        report = await create_topics(admin, specs(settings, largest_input=biggest))
+        report = await create_topics(admin, _wanted(settings, biggest))
         for name in report.made:
             typer.echo(f"created {name}")
         for name in report.there:
@@ -54,7 +55,7 @@ def check(
 
     async def run(settings: Settings, admin: AIOKafkaAdminClient) -> list[str]:
         biggest = await largest_input(admin, [item.topic for item in settings.inputs])
-        return await check_topics(admin, specs(settings, largest_input=biggest))
+        return await check_topics(admin, _wanted(settings, biggest))
 
     faults = _with_admin(run)
     if json:
@@ -112,6 +113,11 @@ def dump(
             sys.stdout.buffer.write(encode_json(_captured(record)) + b"\n")
 
     on_kafka(run(), settings)
+
+
+def _wanted(settings: Settings, biggest: int) -> tuple[TopicSpec, ...]:
+    """Our own topics and the changelogs of the agents' tables."""
+    return (*specs(settings, largest_input=biggest), *changelog_specs(settings))
 
 
 def _captured(record: ConsumerRecord[bytes, bytes]) -> dict[str, object]:

@@ -116,7 +116,8 @@ class AssembleLane(Lane):
         output = state.fold.drain()
         pending.records = output.records
         for count, record in enumerate(output.records, 1):
-            outbox.put(*router.route(record))
+            for routed in router.routes(record):
+                outbox.put(*routed)
             if count % _YIELD_RECORDS == 0:
                 await asyncio.sleep(0)
         for settings in output.settings:

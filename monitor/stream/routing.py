@@ -47,9 +47,21 @@ class Router:
     def _to(self, topic: str, key: str, value: bytes) -> Routed:
         return TopicPartition(topic, partition_of(key, self._partitions)), key.encode(), value
 
+    def routes(
+        self, record: Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
+    ) -> tuple[Routed, ...]:
+        """Where a record goes: one place, but an incident whose severity rose is also told to the group it leaves."""
+        if isinstance(record, Incident) and record.rose_from is not None:
+            left = (record.service, record.reason, record.policy, record.rose_from)
+            key = encode_alert_group(left).decode()
+            value = codec.encode_json(record)
+            return self.route(record), self._to(self.names.incidents, key, value)
+        return (self.route(record),)
+
     def route(
         self, record: Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
     ) -> Routed:
+        """The one place that every record has."""
         match record:
             case Verdict():
                 return self._to(self.names.verdicts, record.trace_id, codec.encode_json(record))

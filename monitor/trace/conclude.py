@@ -128,8 +128,7 @@ def _tell(
     for page in sorted(pages.values(), key=lambda p: p.order):
         telling = page.telling(forensics)
         if closing or telling != page.told:
-            page.revision += 1
-            page.told = telling
+            page.tell(telling)
             done.records.append(concluded_incident(partition, life, page, judged, forensics))
 
 

@@ -70,6 +70,7 @@ class Page(msgspec.Struct, array_like=True):
     finding: Finding | None = None
     revision: int = 0
     told: Told | None = None
+    rose_from: Severity | None = None  # severity of the revision before, where this one is graver
 
     @property
     def order(self) -> tuple[int, str]:
@@ -85,6 +86,13 @@ class Page(msgspec.Struct, array_like=True):
             self.causing_offset = offset
             return True
         return graver
+
+    def tell(self, telling: Told) -> None:
+        """Make it the next revision."""
+        before = None if self.told is None else self.told.severity
+        self.rose_from = before if before != telling.severity else None
+        self.revision += 1
+        self.told = telling
 
     def telling(self, forensics: Forensics) -> Told:
         best = self.best

@@ -86,7 +86,6 @@ class Pager:
                 policy_class=None if rejected else life.rules.scorer(key[1]).policy_class,
             )
         if page.offer(candidate, self.offset):
-            page.revision += 1
-            page.told = page.telling(forensics)
+            page.tell(page.telling(forensics))
             self.out.records.append(pending_incident(self.out.partition, life, page, forensics))
             self.paged = True

@@ -282,6 +282,7 @@ def _incident(
             scorer=None if best is None else best.scorer,
             scorer_version=None if best is None else best.version,
             severity=page.severity,
+            rose_from=page.rose_from,
             argmax_span_id=None if seen is None else seen.span_id,
             argmax_role=None if seen is None else seen.role,
             max_score=None if best is None else best.score,

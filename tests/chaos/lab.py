@@ -310,9 +310,9 @@ def refolded(lab: Lab) -> Outputs:
         fold = folds[m.partition]
         fold.apply(m.offset, m.timestamp_ms, m.value)
         for record in fold.drain().records:
-            tp, _, raw = router.route(record)
             kind = "score_delta" if type(record).__name__ == "ScoreDelta" else "json"
-            out.add(tp.partition, raw, kind)
+            for tp, _, raw in router.routes(record):
+                out.add(tp.partition, raw, kind)
     return out
 
 

@@ -8,7 +8,10 @@ from monitor.codec import encode_fold_record
 from monitor.model import Fragment, Source, Span
 from monitor.policy.rules import Policy, Step
 from monitor.trace.config import FoldSettings, Lifecycle
+from monitor.trace.life import Content, Life
 from monitor.trace.pieces import items_size, pieces
+from monitor.trace.residue import residue_of
+from monitor.trace.rules import Rules
 from tests.trace.folding import (
     START,
     Log,
@@ -75,6 +78,27 @@ def test_closed_lives_leave_by_their_lowest_last_number() -> None:
     assert log.fold.in_closed_memory((tid("a"), 1))
     assert not any(log.fold.in_closed_memory((tid("b"), n)) for n in range(20))
     assert log.fold.counters["evicted_by_budget"] == 1
+    assert log.restored().closed_lives == log.fold.closed_lives == 2
+
+
+def test_the_last_closed_life_stays_though_it_is_over_the_budget_alone() -> None:
+    """Else a record that closes the life it opened would open another one of the same name."""
+    log = Log(settings_of(max_spans=2, closed_bytes=100))
+    log.spans("a", scored(0), scored(1, 0), scored(2, 0, 0.9), at=0)
+    assert [(v.life, v.revision) for v in log.verdicts] == [(1, 1)]
+    assert [i.provenance.life for i in log.incidents] == [1]
+    assert log.fold.in_closed_memory((tid("a"), 1))
+
+
+def test_a_score_that_waited_for_a_span_past_max_spans_is_judged_and_stays_alone() -> None:
+    log = Log(settings_of(max_spans=2, late_window_ms=6_000))
+    log.scores("a", late_score(2, 0.5, role="retrieval"), at=0)
+    log.spans("a", scored(0), scored(1, 0), at=0)
+    assert log.incidents == []
+    [page] = log.spans("a", scored(2, 0, None), at=1)  # a tool call: its threshold is 0.30
+    assert page.argmax_role == "tool_call"
+    log.until(6)
+    assert [d.span_id for d in log.dead_letters] == [sid(2)]
 
 
 def test_a_dirty_life_is_revised_before_the_budget_takes_it() -> None:
@@ -109,6 +133,8 @@ def test_a_cut_life_enters_no_drift_sums_and_is_counted() -> None:
     assert log.fold.counters["cut"] == 1
 
 
+DEFAULT = FoldSettings()
+RULES = Rules(DEFAULT, DEFAULT.sha256, DEFAULT.canonical())
 CUT = Lifecycle(max_spans=2, late_window_ms=5_000, max_lifetime_ms=60_000, root_grace_ms=1_000)
 
 
@@ -142,6 +168,29 @@ def test_a_residue_stays_for_max_lifetime_and_no_longer() -> None:
     log.spans("a", scored(0), at=65)
     log.until(67)
     assert log.verdicts[-1].continues is None
+
+
+def test_a_residue_stays_for_the_max_lifetime_of_its_own_settings() -> None:
+    log = Log(FoldSettings(lifecycle=CUT))
+    log.spans("a", scored(1, 0), scored(2, 0), at=0)
+    log.put(settings_record(settings_of(max_lifetime_ms=1_000), (0, 2)))
+    log.until(64.9)
+    assert not log.fold.empty
+    log.until(65)
+    assert log.fold.empty
+
+
+def test_a_residue_is_bounded_and_skips_what_is_too_large() -> None:
+    large = scored("large", 0, detail=detail("egress", given=tuple(map(str, range(9_000)))))
+    small = [scored(n, 0, detail=detail("egress")) for n in range(1, 100)]
+    life = Life(tid("a"), 1, 0, RULES, 0)
+    life.content = Content()
+    life.content.add(Fragment(tid("a"), (scored(0), *small, scored("elevated", 0, 0.9), large)))
+    residue = residue_of(life, 5)
+    assert len(residue.spans) == 63  # of the 64 that rank first one is too large
+    assert residue.bytes < 64_000
+    assert residue.spans[-1].span_id == sid("elevated")  # in order of arrival
+    assert residue.spans[0].span_id == sid(38)  # the latest tagged ones
 
 
 def test_an_uncut_life_leaves_nothing() -> None:

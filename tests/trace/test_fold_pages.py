@@ -67,8 +67,12 @@ def test_severity_rises_and_never_falls() -> None:
     [alone] = log.spans("a", scored(1, 0, 0.95, role="retrieval"))
     [graver] = log.spans("a", scored(2, 0, 0.4))
     assert (alone.severity, graver.severity) == ("warning", "critical")
+    assert (alone.rose_from, graver.rose_from) == (None, "warning")
     assert graver.argmax_span_id == sid(1)
     assert log.spans("a", scored(3, 0, 0.85, role="retrieval")) == []
+    log.until(30)
+    assert log.incidents[-1].severity == "critical"
+    assert log.incidents[-1].rose_from is None
 
 
 def test_a_retrieval_of_a_per_unit_scorer_is_critical() -> None:
