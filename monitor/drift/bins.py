@@ -41,8 +41,3 @@ def bin_of(value: float) -> int:
     """
     k = int(value * 1000.0)
     return k + (value > UPPERS[k])
-
-
-def log2_bucket(n: int) -> int:
-    """floor(log2 n) for n >= 1: 1 -> 0, 2..3 -> 1, 4..7 -> 2."""
-    return n.bit_length() - 1

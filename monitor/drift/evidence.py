@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from monitor.drift.bins import SCALE, J
+from monitor.drift.bins import SCALE
 from monitor.drift.sums import Ints, RoleSums
 
 Floats = NDArray[np.float64]
@@ -213,6 +213,3 @@ def radii(var: Floats, tau: float, alpha: float) -> Floats:
     count = var.shape[-1]
     inside = var * (1.0 + var / t2) * np.log((1.0 + t2 / var) * (count / alpha) ** 2)
     return np.asarray(np.sqrt(inside.max(axis=-1)))
-
-
-EVEN: Final = np.full(J, -float(np.log(J)))

@@ -161,7 +161,9 @@ def strip_windows(state: State, offset: int, settings: DriftSettings) -> None:
 def _is_listed(state: State, window: int, offset: int) -> bool:
     """Whether the totals of every version that has something in the window list it since before this message."""
     value = state.window(window)
-    if value is None or value.sums.bins is None:  # no bins: done before, the ledger that said so was lost
+    if (
+        value is None or value.sums.bins is None
+    ):  # no bins: done before, the ledger that said so was lost
         return True
     totals = (
         state.total(*version) or EMPTY_TOTAL

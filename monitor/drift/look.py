@@ -389,6 +389,7 @@ class Look:
                 classical=classical(found.ref, found.cur),
                 pinned=found.pinned,
                 window=self._ledger.highest,
+                window_ms=self._settings.window_ms,
                 source_offset=self._offset,
             )
         )

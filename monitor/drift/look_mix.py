@@ -245,6 +245,7 @@ class _MixLook:
             else {},
             lengths=_lengths(ref, cur),
             window=self._ledger.highest,
+            window_ms=self._settings.window_ms,
             source_offset=self._offset,
         )
         return report, is_news

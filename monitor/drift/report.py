@@ -22,7 +22,6 @@ class Sizes(msgspec.Struct, frozen=True):
 class DriftReport(msgspec.Struct, frozen=True, tag_field="kind", tag="drift", kw_only=True):
     """Behaviour of one role: scores of ``current`` against ``reference``, both model versions.
 
-    ``comparison``: ``versions``, or ``past`` (one version's latest windows against its first ones).
     d (KS distance), w1 (Wasserstein): in [0, 1], by role alone; ``_counts``: within equal counts of spans.
     log_e: natural log of the evidence, the smaller of role and counts, against shifts up to .05; ticket: up to
     .02. ``threshold``: the log_e at which it is ``drift``. ``radius``: D is known to this much (role, counts).
@@ -42,7 +41,6 @@ class DriftReport(msgspec.Struct, frozen=True, tag_field="kind", tag="drift", kw
     why: str
     traces: Sizes
     spans: Sizes
-    comparison: Literal["versions", "past"] = "versions"
     d: float | None = None
     w1: float | None = None
     d_counts: float | None = None
@@ -68,7 +66,10 @@ class DriftReport(msgspec.Struct, frozen=True, tag_field="kind", tag="drift", kw
     tail: Tail | None = None
     classical: Classical | None = None
     pinned: bool = False
-    window: int = 0  # the highest seen at this look
+    window: int = (
+        0  # the highest seen at this look; it began at window * window_ms, by the log's date
+    )
+    window_ms: int = 0
     source_offset: int = 0
     schema_version: int = 1
 
@@ -119,7 +120,7 @@ class IncidentRates(msgspec.Struct, frozen=True, kw_only=True):
 class MixReport(msgspec.Struct, frozen=True, tag_field="kind", tag="mix", kw_only=True):
     """Length and role mix of two versions' traces (or of one version's latest against its first windows).
 
-    ``gate``: what this pair says of the cardinality gate. ``composition``: null without two versions.
+    ``comparison``: ``versions``, or ``past`` (reference = current). ``gate``: what this pair says of the cardinality gate. ``composition``: null without two versions.
     """
 
     report_id: str
@@ -143,6 +144,7 @@ class MixReport(msgspec.Struct, frozen=True, tag_field="kind", tag="mix", kw_onl
     role_shares: dict[str, tuple[float, float]] = {}  # role: reference, current
     lengths: tuple[tuple[int, int], ...] = ()  # traces by log2 bucket: reference, current
     window: int = 0
+    window_ms: int = 0
     source_offset: int = 0
     schema_version: int = 1
 

@@ -13,7 +13,6 @@ from scipy.special import logsumexp
 from monitor.drift.bins import SCALE, J
 from monitor.drift.classical import classical, effective_size
 from monitor.drift.evidence import (
-    EVEN,
     Phis,
     compare_counts,
     compare_role,
@@ -217,10 +216,6 @@ def test_tail_evidence_follows_the_formula() -> None:
     assert log_tail_evidence(m_r, k_r, m_c, k_c, 1.4) == pytest.approx(
         math.log(np.mean(total)), rel=1e-12
     )
-
-
-def test_even_weights_sum_to_one() -> None:
-    assert np.exp(EVEN).sum() == pytest.approx(1)
 
 
 def test_a_test_takes_at_most_200_us() -> None:
