@@ -61,27 +61,39 @@ class AssembleLane(Lane):
         commits = await read_commits(self._service.commits_client, self._group)
         states = self._service.states
         admitted: dict[TopicPartition, int] = {}
+        gone = []
+        for tp in partitions:
+            kept = states.get(tp.partition)
+            if kept is None or kept.commit is None or kept.commit != commits.get(tp):
+                states.pop(tp.partition, None)
+                gone.append(tp)
+            else:
+                admitted[tp] = kept.commit.offset
+        if gone:
+            admitted |= await self._restore(gone, commits)
+        for tp in admitted:
+            self._service.sent.pop(tp.partition, None)
+        return admitted
+
+    async def _restore(
+        self, partitions: Iterable[TopicPartition], commits: Mapping[TopicPartition, Commit]
+    ) -> dict[TopicPartition, int]:
+        admitted = {}
         async with clients.reader(self._settings) as reader:
             recovery = Recovery(reader, self._service.names, self._settings.partitions)
             for tp in partitions:
-                commit = commits.get(tp)
-                kept = states.get(tp.partition)
-                if kept is None or kept.commit is None or kept.commit != commit:
-                    states.pop(tp.partition, None)
-                    started = time.monotonic()
-                    try:
-                        kept = await recovery.restore(tp.partition, commit)
-                    except PartitionRefused as refusal:
-                        self.refuse(
-                            tp, str(refusal), f"monitor topics reset-partition {tp.partition}"
-                        )
-                        continue
-                    states[tp.partition] = kept
-                    self._telemetry.restore_seconds.observe(time.monotonic() - started)
-                assert kept.commit is not None
-                admitted[tp] = kept.commit.offset
-                self._service.sent.pop(tp.partition, None)
-            self._telemetry.restored_records_total.inc(recovery.records)
+                started = time.monotonic()
+                try:
+                    state = await recovery.restore(tp.partition, commits.get(tp))
+                except PartitionRefused as refusal:
+                    command = f"monitor topics reset-partition {tp.partition}"
+                    self.refuse(tp, str(refusal), command)
+                    continue
+                assert state.commit is not None
+                self._service.states[tp.partition] = state
+                admitted[tp] = state.commit.offset
+                self._telemetry.restore_seconds.observe(time.monotonic() - started)
+        self._telemetry.restored_records_total.inc(recovery.records)
         return admitted
 
     # --- a transaction ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -124,6 +125,8 @@ async def reader(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
         fetch_max_bytes=FETCH_TOTAL_BYTES,
     )
     await consumer.start()
+    # A consumer stopped before its own tasks took their first step raises CancelledError at its caller.
+    await asyncio.sleep(0)
     try:
         yield consumer
     finally:

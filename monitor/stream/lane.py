@@ -190,7 +190,7 @@ class Lane(ABC):
 
     async def _failed(self, error: BaseException) -> None:
         self._count("unknown" if isinstance(error, TransactionFailed) else "aborted")
-        known = (KafkaError, TransactionFailed, OSError, asyncio.CancelledError)
+        known = (KafkaError, TransactionFailed, OSError)
         self.log.warning(
             "lane.failed",
             error=f"{type(error).__name__}: {error}",

@@ -44,7 +44,11 @@ class TransactionFailed(MonitorError):
 
 
 class Fenced(TransactionFailed):
-    """Another owner has opened this lane: rejoin the group before anything else."""
+    """Another owner has opened this lane, or may have: rejoin the group before anything else.
+
+    Also where a transaction outlived its timeout: the process was away (a paused machine), perhaps for longer
+    than its session, and opening the lane again at once would fence the rightful owner.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +98,21 @@ class Outbox:
         futures = []
         for batch in self._batches[tp]:
             batch.close()  # a closed batch does not linger
-            futures.append(await self.producer.send_batch(batch, tp.topic, partition=tp.partition))
+            future = await self.producer.send_batch(batch, tp.topic, partition=tp.partition)
+            future.add_done_callback(_seen)
+            futures.append(future)
         results = await asyncio.gather(*futures)
         self._offsets[tp] = [result.offset for result in results]
 
     def offset(self, place: Place) -> int:
         """Of the record in the log. Only after :meth:`send`."""
         return self._offsets[place.tp][place.batch] + place.index
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Of several failures the first is raised; the others are no news."""
+    if not future.cancelled():
+        future.exception()
 
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -127,7 +139,11 @@ async def commit(
 
 
 def as_failure(error: BaseException) -> TransactionFailed:
-    fences = (aiokafka.errors.ProducerFenced, aiokafka.errors.InvalidProducerEpoch)
+    fences = (
+        aiokafka.errors.ProducerFenced,
+        aiokafka.errors.InvalidProducerEpoch,
+        TimeoutError,
+    )
     kind = Fenced if isinstance(error, fences) else TransactionFailed
     return kind(f"{type(error).__name__}: {error}")
 

@@ -101,7 +101,8 @@ async def main() -> int:
 def show_tasks() -> None:
     """Where every task stands: what a test asks for when nothing moves."""
     for task in asyncio.all_tasks():
-        task.print_stack(limit=4, file=sys.stderr)
+        if any(own in repr(task) for own in ("-lane-", "Coordinator", "Service")):
+            task.print_stack(limit=4, file=sys.stderr)
     sys.stderr.flush()
 
 
