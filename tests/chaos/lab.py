@@ -100,9 +100,10 @@ class Lab:
 
     # --- the input ------------------------------------------------------------------------------------
 
-    def make_input(self) -> None:
+    def make_input(self, configs: Mapping[str, str] | None = None) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for made in admin.create_topics([NewTopic(self.input, self.partitions, 1)]).values():
+        topic = NewTopic(self.input, self.partitions, 1, config=dict(configs or {}))
+        for made in admin.create_topics([topic]).values():
             made.result()
 
     def produce(self, lines: Iterable[bytes | Mapping[str, Any]]) -> int:
