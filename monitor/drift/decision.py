@@ -211,3 +211,13 @@ def traces_needed(
         if drift[i] or equal[i]:
             return int(np.ceil(m_cur[i, 0])) - cur.total, "drift" if drift[i] else "equivalent"
     return None
+
+
+def benjamini_hochberg(log_e: list[float], m: int, q: float) -> list[int]:
+    """Indices rejected by e-BH among m hypotheses: equal to Benjamini-Hochberg on p = min(1, 1/E)."""
+    order = sorted(range(len(log_e)), key=lambda i: (-log_e[i], i))
+    best = 0
+    for k, i in enumerate(order, 1):
+        if max(log_e[i], 0.0) >= np.log(m / (q * k)):
+            best = k
+    return sorted(order[:best])

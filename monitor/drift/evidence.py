@@ -71,20 +71,13 @@ def difference_variance(
 
 def compare_role(ref: RoleSums, cur: RoleSums, phis: Phis) -> Comparison:
     """All traces of the role as one stratum. Both sides must have traces."""
-    every = np.ones(len(ref.strata), dtype=bool), np.ones(len(cur.strata), dtype=bool)
     distance = _distance(
         ref,
         cur,
         np.full(len(ref.strata), 1.0 / ref.total),
         np.full(len(cur.strata), 1.0 / cur.total),
     )
-    return _compare(
-        _Side.of(ref, every[0]).added_up(),
-        _Side.of(cur, every[1]).added_up(),
-        phis,
-        distance,
-        supported=True,
-    )
+    return _compare(_Side.added_up(ref), _Side.added_up(cur), phis, distance, supported=True)
 
 
 def compare_counts(ref: RoleSums, cur: RoleSums, phis: Phis, min_stratum: int) -> Comparison | None:
@@ -127,15 +120,13 @@ class _Side:
     s2: Ints
 
     @classmethod
-    def of(cls, sums: RoleSums, rows: Sequence[int] | NDArray[np.bool_]) -> _Side:
+    def of(cls, sums: RoleSums, rows: Sequence[int]) -> _Side:
         return cls(sums.traces[rows], sums.s1[rows], sums.s2[rows])
 
-    def added_up(self) -> _Side:
-        return _Side(
-            self.traces.sum(keepdims=True),
-            self.s1.sum(axis=0, keepdims=True),
-            self.s2.sum(axis=0, keepdims=True),
-        )
+    @classmethod
+    def added_up(cls, sums: RoleSums) -> _Side:
+        traces = np.array([sums.total])
+        return cls(traces, sums.s1.sum(axis=0, keepdims=True), sums.s2.sum(axis=0, keepdims=True))
 
 
 def _compare(
@@ -148,18 +139,18 @@ def _compare(
 ) -> Comparison:
     m_ref, v_ref = variance(ref.traces, ref.s1, ref.s2)
     m_cur, v_cur = variance(cur.traces, cur.s1, cur.s2)
-    _, v_pooled = variance(ref.traces + cur.traces, ref.s1 + cur.s1, ref.s2 + cur.s2)
+    both = ref.s1 + cur.s1
+    _, v_pooled = variance(ref.traces + cur.traces, both, ref.s2 + cur.s2)
     n_ref = ref.traces.astype(np.float64)[:, None]
     n_cur = cur.traces.astype(np.float64)[:, None]
     delta = m_cur - m_ref
     var = difference_variance(v_ref, v_cur, v_pooled, n_ref, n_cur, phis)
-    none = (ref.s1 == 0) & (cur.s1 == 0)
-    every = (ref.s1 == SCALE * ref.traces[:, None]) & (cur.s1 == SCALE * cur.traces[:, None])
+    same = (both == 0) | (both == SCALE * (ref.traces + cur.traces)[:, None])
     w = np.ones(1) if weights is None else weights
     return Comparison(
         delta=w @ delta,
         var=(w * w) @ var,
-        same=(none | every).all(axis=0),
+        same=same.all(axis=0),
         d=distance[0],
         w1=distance[1],
         supported=supported,

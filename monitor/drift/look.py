@@ -15,6 +15,7 @@ from monitor.drift.classical import classical
 from monitor.drift.decision import (
     Figures,
     Verdict,
+    benjamini_hochberg,
     best_radius,
     coverage,
     coverage_moved,
@@ -25,11 +26,10 @@ from monitor.drift.decision import (
 from monitor.drift.evidence import Floats, compare_counts, compare_role, mixture_weights, variance
 from monitor.drift.ledger import Pair, Reference, RolePhis
 from monitor.drift.look_mix import look_at_mix
-from monitor.drift.phi import Phi
 from monitor.drift.report import DriftReport, GateState, Output, Sizes, report_id
 from monitor.drift.series import by_role
 from monitor.drift.settings import DriftSettings
-from monitor.drift.state import State, Traffic
+from monitor.drift.state import State, nbar
 from monitor.drift.sums import RoleSums
 from monitor.drift.tail import Tail, log_tail_evidence, tail_strata, totals
 
@@ -164,7 +164,7 @@ class Look:
         phis = self._phis(pair)
         _, traffic = self._state.sums(pair.scorer_version, pair.current)
         found = _Found(
-            pair, reference.pinned, ref, cur, phis, _nbar(traffic, pair.role), early or _NOTHING
+            pair, reference.pinned, ref, cur, phis, nbar(traffic, pair.role), early or _NOTHING
         )
         if early is not None:
             return found
@@ -286,7 +286,7 @@ class Look:
         decision = "not_comparable"
         shown = m_ref > 0 and k_cur > 0 and k_cur * m_ref >= 2 * k_ref * m_cur
         if phi is not None and strata is not None:
-            log_e = log_tail_evidence(*strata, _current_phi(phi, found.nbar))
+            log_e = log_tail_evidence(*strata, phi.larger(found.nbar))
             decision = "not_yet"
             if shown and log_e >= log_needed:
                 pair.tail_drifted = True
@@ -397,24 +397,3 @@ class Look:
 
 _NOTHING = Verdict("not_yet", "more_traces_needed", "")
 _GONE = Verdict("not_yet", "retracted", "every trace of a side was taken back")
-
-
-def _nbar(traffic: Traffic, role: str) -> float:
-    n, squares = traffic.get(role, (0, 0))
-    return squares / n if n > 0 else 0.0
-
-
-def _current_phi(phi: Phi, nbar: float) -> float:
-    """The larger side's: the tail's likelihood ratio has one phi for both."""
-    sides = phi.sides(nbar)
-    return max(sides.reference, sides.current)
-
-
-def benjamini_hochberg(log_e: list[float], m: int, q: float) -> list[int]:
-    """Indices rejected by e-BH among m hypotheses: equal to Benjamini-Hochberg on p = min(1, 1/E)."""
-    order = sorted(range(len(log_e)), key=lambda i: (-log_e[i], i))
-    best = 0
-    for k, i in enumerate(order, 1):
-        if max(log_e[i], 0.0) >= np.log(m / (q * k)):
-            best = k
-    return sorted(order[:best])

@@ -20,7 +20,7 @@ from monitor.drift.report import (
     report_id,
 )
 from monitor.drift.settings import DriftSettings
-from monitor.drift.state import State
+from monitor.drift.state import State, nbar
 from monitor.model import ROLES
 
 KINDS_SHARING = 2.0  # alpha of the mix is split over length and role mix
@@ -115,7 +115,6 @@ class _MixLook:
         ref_sums, _ = self._state.sums("", reference)
         cur_sums, traffic = self._state.sums("", current)
         ref, cur = MixSums.of(ref_sums, reference), MixSums.of(cur_sums, current)
-        n, squares = traffic.get("", (0, 0))
         windows = self._state.first_windows("", reference, self._settings.phi_windows)
         phis = MixPhis([MixSums.of(s, reference) for s in self._state.window_sums(windows)])
         pair = self._pair(reference, current)
@@ -124,7 +123,7 @@ class _MixLook:
         def split() -> Composition | None:
             return kitagawa(self._state.sums(sv, reference)[0], self._state.sums(sv, current)[0])
 
-        found = self._evidence(pair, ref, cur, phis, squares / n if n > 0 else 0.0)
+        found = self._evidence(pair, ref, cur, phis, nbar(traffic, ""))
         return self._report(pair, ref, cur, found, split() if self._is_news(pair, found) else None)
 
     # --- one version against its own first windows ----------------------------------------------------
@@ -145,9 +144,9 @@ class _MixLook:
         ]
         recent = [w for w in recent if w.traces > 0]
         pair = self._pair(version, version)
-        nbar = mean_traffic(np.array([w.traces for w in recent], dtype=np.float64))
+        recent_nbar = mean_traffic(np.array([w.traces for w in recent], dtype=np.float64))
         ref, cur = MixSums.added(first), MixSums.added(recent)
-        found = self._evidence(pair, ref, cur, MixPhis(first), nbar)
+        found = self._evidence(pair, ref, cur, MixPhis(first), recent_nbar)
         return self._report(pair, ref, cur, found, None)
 
     # --- common ---------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ class Phi(msgspec.Struct, frozen=True, array_like=True):
         rho = (self.value - 1.0) / self.nbar if self.nbar > 0 else 0.0
         return Phis(self.value, 1.0 + rho * nbar_current)
 
+    def larger(self, nbar_current: float) -> float:
+        """The larger of the two sides', where one has to serve both (the tail's likelihood ratio)."""
+        sides = self.sides(nbar_current)
+        return max(sides.reference, sides.current)
+
 
 def mean_traffic(traces: Floats) -> float:
     """nbar of traces per window [W]."""

@@ -22,6 +22,7 @@ class Sizes(msgspec.Struct, frozen=True):
 class DriftReport(msgspec.Struct, frozen=True, tag_field="kind", tag="drift", kw_only=True):
     """Behaviour of one role: scores of ``current`` against ``reference``, both model versions.
 
+    ``comparison``: ``versions``; ``past`` is kept for one version against its own first windows.
     d (KS distance), w1 (Wasserstein): in [0, 1], by role alone; ``_counts``: within equal counts of spans.
     log_e: natural log of the evidence, the smaller of role and counts, against shifts up to .05; ticket: up to
     .02. ``threshold``: the log_e at which it is ``drift``. ``radius``: D is known to this much (role, counts).
@@ -41,6 +42,7 @@ class DriftReport(msgspec.Struct, frozen=True, tag_field="kind", tag="drift", kw
     why: str
     traces: Sizes
     spans: Sizes
+    comparison: Literal["versions", "past"] = "versions"
     d: float | None = None
     w1: float | None = None
     d_counts: float | None = None

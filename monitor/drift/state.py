@@ -144,3 +144,9 @@ def add_traffic(traffic: Traffic, part: Sums) -> None:
     for role, n in traffic_of(part).items():
         total, squares = traffic.get(role, (0, 0))
         traffic[role] = (total + n, squares + n * n)
+
+
+def nbar(traffic: Traffic, role: str) -> float:
+    """sum n_w^2 / sum n_w: traces of the role in the window that a trace finds itself in."""
+    n, squares = traffic.get(role, (0, 0))
+    return squares / n if n > 0 else 0.0

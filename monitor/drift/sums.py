@@ -274,7 +274,7 @@ class RoleSums:
 
     __slots__ = (
         "_bins",
-        "_row",
+        "_where",
         "s1",
         "s2",
         "spans",
@@ -303,7 +303,7 @@ class RoleSums:
                 self.tails.setdefault(threshold, {})[key[3:]] = (int(traces), int(exceed))
         self.total = int(self.traces.sum())  # traces with a score in this role
         self._bins = sums._bins_of(scored)
-        self._row: Ints | None = None
+        self._where: tuple[Ints, Ints] | None = None
 
     def weight_bins(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Dense [1002]: sum over strata of factor * weights. The bins must be there."""
@@ -323,13 +323,14 @@ class RoleSums:
         )
 
     def _need(self) -> tuple[Ints, Ints, Bins]:
+        """(row, bin) of every sparse entry, and the entries."""
         if self._bins is None:
             raise ValueError(
                 "these sums hold no bins: take totals and open windows, not folded ones"
             )
-        if self._row is None:
-            self._row = self._bins.at // BINS
-        return self._row, self._bins.at - self._row * BINS, self._bins
+        if self._where is None:
+            self._where = np.divmod(self._bins.at, BINS)
+        return *self._where, self._bins
 
 
 def _add_up(where: Ints, values: NDArray[Any], length: int) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from monitor.drift.bins import UPPERS
 from monitor.drift.composition import kitagawa
-from monitor.drift.look import benjamini_hochberg
+from monitor.drift.decision import benjamini_hochberg
 from monitor.drift.mix import LENGTHS, MixPhis, MixSums, mix_evidence
 from monitor.drift.phi import learn, over_dispersion
 from monitor.drift.series import by_role
