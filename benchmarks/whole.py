@@ -23,7 +23,7 @@ from monitor.stream.commits import read_commits
 from monitor.stream.topics import TopicNames
 
 POLL_SECONDS: Final = 0.1
-TIMEOUT_SECONDS: Final = 300
+TIMEOUT_SECONDS: Final = 120
 
 
 @dataclass(frozen=True)
