@@ -46,6 +46,12 @@ BATCH_BYTES: Final = 512 * 1024
 """Of one batch to one partition; under Kafka's default message limit (1 MB), which holds for a whole batch.
 A record larger than this travels alone."""
 
+RANGE_WAIT_MS: Final = 10
+"""A broker answers one request of a connection at a time: whatever a restore asks next waits for the fetch
+that stands at the end of the log just read (2 s a restore with the default of 500)."""
+
+FOLLOW_WAIT_MS: Final = 500
+
 LINGER_MS: Final = 5
 
 CHUNK_BYTES: Final = 900_000
@@ -111,14 +117,20 @@ def stage_consumer(settings: Settings, stage: str, assignor: Any) -> AIOKafkaCon
 
 
 @asynccontextmanager
-async def reader(settings: Settings) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer without a group, read_committed, for assigned ranges."""
+async def reader(
+    settings: Settings, *, wait_ms: int = RANGE_WAIT_MS
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A started consumer without a group, read_committed, for assigned ranges.
+
+    ``wait_ms``: how long a fetch waits for more at the end of a log.
+    """
     consumer = AIOKafkaConsumer(
         **settings.kafka_client_args(),
         client_id=f"{settings.group}-reader",
         isolation_level="read_committed",
         enable_auto_commit=False,
         auto_offset_reset="none",
+        fetch_max_wait_ms=wait_ms,
         retry_backoff_ms=RETRY_BACKOFF_MS,
         metadata_max_age_ms=METADATA_MAX_AGE_MS,
         max_partition_fetch_bytes=FETCH_BYTES,

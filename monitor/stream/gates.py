@@ -57,7 +57,7 @@ class GateReader(Service):
 
     async def _read(self) -> None:
         partitions = [TopicPartition(self._topic, p) for p in range(self._settings.partitions)]
-        async with clients.reader(self._settings) as reader:
+        async with clients.reader(self._settings, wait_ms=clients.FOLLOW_WAIT_MS) as reader:
             firsts = await reader.beginning_offsets(partitions)
             ends = await reader.end_offsets(partitions)
             reader.assign(partitions)

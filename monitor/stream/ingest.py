@@ -64,7 +64,9 @@ class IngestLane(Lane):
         """No commit at all: resolve MONITOR_START for everything that exists, in one transaction."""
         names = self._service.names
         consumer = self._consumer
-        fragments = await start.existing_partitions(consumer, [names.fragments])
+        async with clients.admin(self._settings) as admin:
+            fragments = await start.existing_partitions(admin, [names.fragments])
+            inputs = await start.existing_partitions(admin, self._service.input_topics())
         if start.expired({}, await consumer.end_offsets(fragments), self._settings):
             for tp in mine:
                 self.refuse(
@@ -74,7 +76,6 @@ class IngestLane(Lane):
                     "set MONITOR_START (latest, earliest or a time) and restart",
                 )
             return
-        inputs = await start.existing_partitions(consumer, self._service.input_topics())
         offsets = await start.resolve(consumer, inputs, self._settings.start)
         self.log.info("group.begins", start=str(self._settings.start), partitions=len(offsets))
         await transaction.commit(

@@ -99,7 +99,8 @@ async def reset_input(
     tp = TopicPartition(topic, partition)
     group = clients.group_id(settings, "ingest")
     async with clients.bare_client(settings) as client, clients.reader(settings) as reader:
-        there = await start.existing_partitions(reader, [topic])
+        async with clients.admin(settings) as admin:
+            there = await start.existing_partitions(admin, [topic])
         _in_range(partition, len(there), topic)
         before = (await read_commits(client, group)).get(tp)
         at = (await start.resolve(reader, [tp], to))[tp]

@@ -12,22 +12,19 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from monitor.settings import Settings
+from monitor.stream import topics
 from monitor.stream.commits import Commit
 
 
 async def existing_partitions(
-    consumer: AIOKafkaConsumer, topics: Iterable[str]
+    admin: AIOKafkaAdminClient, names: Iterable[str]
 ) -> list[TopicPartition]:
-    """Of those topics that exist."""
-    there = await consumer.topics()
-    return [
-        TopicPartition(topic, partition)
-        for topic in topics
-        if topic in there
-        for partition in sorted(consumer.partitions_for_topic(topic) or ())
-    ]
+    """Of those topics that exist. (A consumer knows only the topics that it is subscribed to.)"""
+    counts = await topics.partition_counts(admin, names)
+    return [TopicPartition(topic, p) for topic, count in counts.items() for p in range(count)]
 
 
 async def resolve(

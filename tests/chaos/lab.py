@@ -28,7 +28,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from monitor import codec
-from monitor.model import DeadLetter, Fragment, Incident, Verdict
+from monitor.model import DeadLetter, FoldRecord, Fragment, Incident, Verdict
 from monitor.settings import Settings
 from monitor.stack.process import ChildProcess
 from monitor.stream import clients
@@ -133,6 +133,19 @@ class Lab:
         assert left == 0, f"{left} input records were not taken by the broker"
         return count
 
+    def produce_to(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        refused: list[object] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition,
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
+        assert producer.flush(30) == 0
+        assert not refused, refused
+
     # --- workers --------------------------------------------------------------------------------------
 
     def start_worker(self, module: str = "monitor.stream.batch", **env: str) -> ChildProcess:
@@ -192,6 +205,10 @@ class Lab:
         finally:
             consumer.close()
         return sorted(found, key=lambda m: (m.partition, m.offset))
+
+    def records(self) -> list[tuple[Message, FoldRecord]]:
+        """The fragments log, decoded."""
+        return [(m, codec.decode_fold_record(m.value)) for m in self.read(self.names.fragments)]
 
     def ends(self, topic: str) -> dict[int, int]:
         """Of what is committed (last stable offsets), by partition."""
@@ -299,14 +316,18 @@ def published(lab: Lab) -> Outputs:
     return out
 
 
-def refolded(lab: Lab) -> Outputs:
-    """(a): the offline fold over the final fragments log, up to what assemble has committed."""
+def refolded(lab: Lab, lost: Mapping[int, tuple[int, int]]) -> Outputs:
+    """(a): the offline fold over the final fragments log, up to what assemble has committed.
+
+    ``lost``: partition -> the range before a reset that nobody published.
+    """
     out = Outputs()
     router = Router(lab.settings())
     committed = lab.commits("assemble")
     folds = {p: PartitionFold(p) for p in range(lab.partitions)}
     for m in lab.read(lab.names.fragments):
-        if m.offset >= committed[m.partition][0]:
+        first_lost, end_lost = lost.get(m.partition, (0, 0))
+        if m.offset >= committed[m.partition][0] or first_lost <= m.offset < end_lost:
             continue
         fold = folds[m.partition]
         fold.apply(m.offset, m.timestamp_ms, m.value)
@@ -317,9 +338,9 @@ def refolded(lab: Lab) -> Outputs:
     return out
 
 
-def assert_same(lab: Lab) -> Outputs:
+def assert_same(lab: Lab, lost: Mapping[int, tuple[int, int]] | None = None) -> Outputs:
     """(a), record for record and in order."""
-    ours, theirs = published(lab), refolded(lab)
+    ours, theirs = published(lab), refolded(lab, lost or {})
     for p in ours.verdicts.keys() | theirs.verdicts.keys():
         _same_list(f"verdicts of partition {p}", ours.verdicts[p], theirs.verdicts[p])
     for key in ours.incidents.keys() | theirs.incidents.keys():

@@ -48,7 +48,10 @@ class Chaos:
 
     def _new(self, slot: int, **env: str) -> ChildProcess:
         # A static member: its restart is taken in at once, and not only after the dead one's session.
-        return self.lab.start_worker(WORKER, MONITOR_INSTANCE=f"slot-{slot}", **env)
+        env["MONITOR_INSTANCE"] = f"slot-{slot}"
+        # Settings change under way; these move no verdict, so that runs can be compared.
+        env["MONITOR_SCALAR_THRESHOLD"] = f"0.3{len(self.lab.workers) % 3}"
+        return self.lab.start_worker(WORKER, **env)
 
     def _joined(self, worker: ChildProcess, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
