@@ -60,7 +60,7 @@ async def test_dead_letters_take_the_inputs_largest_message(lab: Lab) -> None:
     lab.make_input(configs={"max.message.bytes": "3000000"})
     settings = lab.settings()
     async with clients.admin(settings) as admin:
-        while not await topics.partition_counts(admin, [lab.input]):  # made, but not yet known
+        while not await topics.partition_counts(admin, [lab.input]):  # noqa: ASYNC110 - Kafka tells nobody
             await asyncio.sleep(0.1)
         largest = await topics.largest_input(admin, [lab.input, "missing-topic"])
     assert largest == 3_000_000
