@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -37,9 +36,6 @@ STOP_SECONDS: Final = 20.0  # for all parts together: below the 30 s that Kubern
 _SETTLE_SECONDS: Final = 5.0  # until every broker knows of a topic that was just made
 _CONNECT_SECONDS: Final = 2.0  # between two tries to reach Kafka at start
 
-GC_THRESHOLDS: Final = (100_000, 20, 50)
-"""Objects between two looks at the youngest (Python's 700 are a few spans), and looks between those at the older."""
-
 _log: Final = get_logger(__name__)
 
 
@@ -66,17 +62,6 @@ async def ensure_topics(settings: Settings) -> None:
             if asyncio.get_running_loop().time() > deadline:
                 raise TopicMismatch("\n".join(faults))
             await asyncio.sleep(_SETTLE_SECONDS / 10)
-
-
-def collect_seldom() -> None:
-    """Keep Python's collector off the per-span path.
-
-    What flows is structs without cycles, freed by their counts; the collector finds nothing and looks at
-    everything: .5 to 1 us of 6 a span in the fold. What was made by importing is never looked at again.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class Worker:
@@ -148,7 +133,6 @@ class Worker:
         return False
 
     async def _serve(self) -> int:
-        collect_seldom()
         self.app = app = create_app(self._settings, self.telemetry, services=self.stages)
         starting = asyncio.create_task(app.start(), name="start")
         ending = asyncio.create_task(self._told_or_crashed(app), name="end")
