@@ -156,6 +156,7 @@ class IngestService(LaneService):
         super().__init__(settings, telemetry, **kwargs)
         self.intake = Intake(settings.intake_config())
         self.encodings = {spec.topic: spec.encoding for spec in settings.inputs}
+        telemetry.declare_inputs(self.encodings)
         self.router = Router(settings)
         self.fragment_tps = [
             TopicPartition(self.names.fragments, p) for p in range(settings.partitions)

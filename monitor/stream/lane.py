@@ -87,6 +87,7 @@ class Lane(ABC):
         self._rejoin = rejoin
         self._max_request = max_request
         self._group = clients.group_id(settings, self.stage)
+        self._reached: dict[TopicPartition, int] = {}  # -> Kafka timestamp of the last record, ms
         self._turns = Turns.here()
         self._producer: AIOKafkaProducer | None = None
         self._stop = asyncio.Event()
@@ -268,6 +269,7 @@ class Lane(ABC):
                         for tp, some in records.items():
                             size += await self.absorb(tp, some)
                             taken += len(some)
+                            self._reached[tp] = some[-1].timestamp
                         long = time.monotonic() - begun > TRANSACTION_SECONDS
                         if size >= TRANSACTION_BYTES or long or self._stop.is_set():
                             return taken
@@ -340,9 +342,14 @@ class Lane(ABC):
     def _lag(self, positions: Mapping[TopicPartition, int]) -> None:
         for tp, position in positions.items():
             end = self._consumer.last_stable_offset(tp)
-            labels = (self.stage, tp.topic, tp.partition)
             lag = max(0, end - position) if end is not None else 0
-            self._telemetry.consumer_lag_records.labels(*labels).set(lag)
+            self._telemetry.observe_lag(
+                self.stage,
+                tp.topic,
+                tp.partition,
+                records=lag,
+                position_ms=self._reached.get(tp),
+            )
 
     def _count(self, outcome: str) -> None:
         self._telemetry.transactions_total.labels(self.stage, outcome).inc()

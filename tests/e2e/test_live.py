@@ -118,6 +118,9 @@ def test_broken_input_of_every_kind_is_dead_lettered_and_the_rest_goes_through(
     verdict = eventually(lambda: published(running, "monitor.verdicts").get(good.trace_id))
     assert verdict["reductions"][0]["max_score"] == 0.91
     assert eventually(lambda: query(running, "sum(agent_monitor_dead_letters_total)")) >= len(cases)
+    for stage in ("ingest", "assemble", "agents"):
+        lag = f'max(agent_monitor_consumer_lag_seconds{{stage="{stage}"}}) == bool 0'
+        assert eventually(lambda lag=lag: query(running, lag)) == 1  # known, and nothing waits
 
 
 def test_the_heartbeat_fires_through_prometheus(running: Services) -> None:
