@@ -322,7 +322,9 @@ class Incident(msgspec.Struct, frozen=True, tag_field="kind", tag="incident", kw
     scorer: str | None
     scorer_version: str | None
     severity: Literal["critical", "warning", "info"]
-    rose_from: Literal["critical", "warning", "info"] | None = None  # the alert group that this revision leaves
+    rose_from: Literal["critical", "warning", "info"] | None = (
+        None  # the alert group that this revision leaves
+    )
     argmax_span_id: str | None
     argmax_role: str | None
     max_score: float | None
