@@ -12,6 +12,8 @@
    generation's stamp, and others are dropped though the position has passed them: whole runs of messages, or of a
    table's changelog, are skipped in silence. Ours takes nothing from a partition between its assignment and the first
    seek, and after a seek believes a first record that lies beyond the place sought only when it comes a second time.
+   A fetch that was under way during the seek may be dropped after it, and if no later record comes nobody notices: a
+   partition whose position has moved though no record was believed is therefore sought once more.
 
 The names with a leading underscore are Faust's and aiokafka's own; ``tests/stream/test_faust_overrides.py`` fails when a new
 version moves one of them.
@@ -19,10 +21,12 @@ version moves one of them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ack_lock
@@ -30,6 +34,9 @@ from faust.types.tuples import ack_lock
 from monitor.errors import MonitorError
 
 READ_COMMITTED: Final = "read_committed"
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks for records that were passed; a page may come this much later after a rebalance."""
 
 
 class ReadCommittedThread(driver.AIOKafkaConsumerThread):
@@ -55,6 +62,7 @@ class ExactCommitConsumer(driver.Consumer):
         self.handed: dict[TP, int] = {}
         """Offset of the last message given to the streams: what lies behind it, up to the position, is no message."""
 
+        self._looked = 0.0
         self._sought: dict[TP, _Sought | None] = {}
         """Partitions whose first record has yet to be believed; None: not even a seek has been made."""
 
@@ -77,9 +85,29 @@ class ExactCommitConsumer(driver.Consumer):
             self._sought[tp] = _Sought(offset)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
+        await self._look_again()
         async for tp, message in super().getmany(timeout):
             if tp not in self._sought or await self._believe(tp, message.offset):
                 yield tp, message
+
+    async def _look_again(self) -> None:
+        """Seek anew, once, where records were passed and none was believed. No fetch is under way here."""
+        now = time.monotonic()
+        if not self.flow_active or now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        for tp, sought in list(self._sought.items()):
+            if sought is None or sought.seen is not None or sought.again:
+                continue
+            if self._is_changelog_tp(tp) or tp not in self.assignment():
+                continue  # changelogs have a watch of their own: recovering.py
+            try:
+                position = await self.position(tp)
+            except KafkaError:
+                continue  # no longer ours, or not known yet
+            if position is not None and position > sought.place:
+                await super().seek_wait({tp: sought.place})
+                self._sought[tp] = sought._replace(again=True)
 
     async def _believe(self, tp: TP, offset: int) -> bool:
         sought = self._sought[tp]
@@ -91,7 +119,7 @@ class ExactCommitConsumer(driver.Consumer):
         if sought.seen is None:
             # Markers, aborted and compacted records lie between, or messages that we were never given.
             await super().seek_wait({tp: sought.place})
-            self._sought[tp] = _Sought(sought.place, seen=offset)
+            self._sought[tp] = sought._replace(seen=offset)
         return False
 
     def _to_message(self, tp: TP, record: Any) -> Any:
@@ -125,6 +153,8 @@ class _Sought(NamedTuple):
     place: int
     seen: int | None = None
     """The first record that came, where it lay beyond the place."""
+    again: bool = False
+    """It was sought anew because the position had moved and no record had come."""
 
 
 class Transport(driver.Transport):

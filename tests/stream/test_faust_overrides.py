@@ -171,7 +171,7 @@ class Feed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, offsets: list[int]) -> None:
         self.offsets, self.position, self.stale = offsets, 0, list[int]()
         self.made = consumer()
-        self.made._sought = {}
+        self.made._sought, self.made._looked = {}, float("-inf")
         feed = self
 
         async def getmany(_: Any, timeout: float) -> Any:
@@ -185,6 +185,12 @@ class Feed:
         async def seek_wait(_: Any, partitions: dict[TP, int]) -> None:
             feed.position = partitions[TP0]
 
+        async def position(_: Any, tp: Any) -> int:
+            return feed.position
+
+        monkeypatch.setattr(driver.Consumer, "position", position)
+        monkeypatch.setattr(driver.Consumer, "assignment", lambda _: {TP0})
+        monkeypatch.setattr(ExactCommitConsumer, "_is_changelog_tp", lambda _, __: False)
         monkeypatch.setattr(driver.Consumer, "getmany", getmany)
         monkeypatch.setattr(driver.Consumer, "seek_wait", seek_wait)
 
@@ -218,3 +224,26 @@ async def test_nothing_is_taken_between_the_assignment_and_the_first_seek(
     assert await feed.all() == []
     await feed.made.seek_wait({TP0: 0})
     assert await feed.all() == [0, 1, 2]
+
+
+async def test_the_last_records_are_read_though_their_fetch_was_dropped_after_the_seek(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The position stands past them and nothing comes behind them: nobody else would notice."""
+    feed = Feed(monkeypatch, [4, 5])
+    await feed.made.seek_wait({TP0: 4})
+    feed.position = 6
+    assert await feed.all() == [4, 5]
+
+
+async def test_a_position_that_moved_past_markers_is_sought_anew_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feed = Feed(monkeypatch, [])
+    await feed.made.seek_wait({TP0: 4})
+    feed.position = 6
+    monkeypatch.setattr("monitor.stream.faust_overrides.LOOK_SECONDS", 0.0)
+    assert await feed.all() == []
+    feed.position = 7
+    assert await feed.all() == []
+    assert feed.position == 7
