@@ -15,6 +15,9 @@
    A fetch that was under way during the seek may be dropped after it, and if no later record comes nobody notices: a
    partition whose position has moved though no record was believed is therefore sought once more.
 
+5. It ends the process when a commit falls due while it owns no partition, as a worker does that stood still past its
+   session. Ours commits nothing then: the new owners do.
+
 The names with a leading underscore are Faust's and aiokafka's own; ``tests/stream/test_faust_overrides.py`` fails when a new
 version moves one of them.
 """
@@ -40,7 +43,12 @@ LOOK_SECONDS: Final = 1.0
 
 
 class ReadCommittedThread(driver.AIOKafkaConsumerThread):
-    """Cure 1. Runs aiokafka's consumer in its thread."""
+    """Cures 1 and 5. Runs aiokafka's consumer in its thread."""
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        if self.assignment().isdisjoint(offsets):
+            return False
+        return bool(await super()._commit(offsets))
 
     def _create_worker_consumer(self, transport: driver.Transport) -> Any:
         consumer = super()._create_worker_consumer(transport)

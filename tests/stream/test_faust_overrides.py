@@ -39,6 +39,7 @@ PINNED: dict[Callable[..., Any], str] = {
     driver.Consumer._new_consumer_thread: "0870ec53dea7",
     driver.Consumer._to_message: "7c24f6511b2f",
     base.Consumer.perform_seek: "0e8c130ff4b0",
+    driver.AIOKafkaConsumerThread._commit: "932852ce7a23",
     driver.AIOKafkaConsumerThread._seek_wait: "9d221e816d94",
     Recovery.active_remaining: "0dcc38568ad5",
     base.Consumer.ack: "5fcf41cf4515",
@@ -247,3 +248,16 @@ async def test_a_position_that_moved_past_markers_is_sought_anew_once(
     feed.position = 7
     assert await feed.all() == []
     assert feed.position == 7
+
+
+@pytest.mark.parametrize(("owned", "committed"), [(set(), False), ({TP0}, True)])
+async def test_a_commit_without_a_partition_of_ours_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, owned: set[TP], committed: bool
+) -> None:
+    async def commit(_: Any, offsets: dict[TP, int]) -> bool:
+        return True
+
+    monkeypatch.setattr(driver.AIOKafkaConsumerThread, "_commit", commit)
+    monkeypatch.setattr(ReadCommittedThread, "assignment", lambda _: owned)
+    thread = object.__new__(ReadCommittedThread)
+    assert await thread._commit({TP0: 3}) is committed
