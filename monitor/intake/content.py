@@ -7,7 +7,7 @@ caller says that the span is one that users speak to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from monitor.intake.tokens import Content, Tokenizer, leaves, parse
@@ -16,6 +16,14 @@ _USER: Final = frozenset({"user", "human"})
 # LangChain writes the role of a message as its type.
 _TYPES_THAT_ARE_ROLES: Final = frozenset({"human", "ai", "system", "tool"})
 _UNWRAP: Final = 3  # JSON inside a string inside JSON
+# Providers without a role for tools hand results back in a message of the user (Anthropic, Bedrock, Gemini). What
+# a tool gave is nobody's request: else a value that an attacker put there would count as the user's own.
+_RESULT_TYPES: Final = frozenset(
+    {"tool_result", "tool_call_response", "function_call_output", "tool-result", "tool-return"}
+)
+_RESULT_KEYS: Final = frozenset(
+    {"toolResult", "tool_result", "functionResponse", "function_response"}
+)
 
 
 def request(tokenizer: Tokenizer, value: object, *, plain: bool, limit: int) -> Content | None:
@@ -42,11 +50,11 @@ def request(tokenizer: Tokenizer, value: object, *, plain: bool, limit: int) -> 
             case dict():
                 role = _role(item)
                 if role is None:
-                    stack.extend((each, unwrap) for each in reversed(item.values()))
+                    stack.extend((each, unwrap) for each in _but_results(item))
                 else:
                     saw_roles = True
                     if role in _USER:
-                        user.extend(leaves(item))
+                        user.extend(_own_words(item))
             case _:
                 pass
     if saw_roles:
@@ -63,12 +71,39 @@ def request_of_parts(tokenizer: Tokenizer, parts: Iterable[tuple[str, object]]) 
         if last == "role" and isinstance(value, str):
             roles[head] = value
         elif last == "content":
-            texts.setdefault(head, []).extend(leaves(value))
+            texts.setdefault(head, []).extend(_own_words({"content": value}))
     if not roles:
         return None
     return tokenizer.of_texts(
         [text for head, own in texts.items() if roles.get(head) in _USER for text in own]
     )
+
+
+def _own_words(message: dict[object, object]) -> Iterator[str]:
+    """Texts of a user's message but for the results of tools in it, which may lie in JSON text, too."""
+    stack: list[tuple[object, int]] = [(message, _UNWRAP)]
+    while stack:
+        item, unwrap = stack.pop()
+        match item:
+            case dict():
+                stack.extend((value, unwrap) for value in _but_results(item))
+            case list() | tuple():
+                stack.extend((each, unwrap) for each in reversed(item))
+            case str() if unwrap and item[:1] in ("{", "["):
+                inner, _ = parse(item)
+                if inner is None or inner == item:
+                    yield item
+                else:
+                    stack.append((inner, unwrap - 1))
+            case _:
+                yield from leaves(item)
+
+
+def _but_results(item: dict[object, object]) -> Iterator[object]:
+    """Values of a part of a message, the last one first; none of what a tool gave back."""
+    kind = item.get("type", item.get("part_kind"))
+    if not (isinstance(kind, str) and kind in _RESULT_TYPES):
+        yield from (value for key, value in reversed(item.items()) if key not in _RESULT_KEYS)
 
 
 def _role(message: dict[object, object]) -> str | None:
