@@ -41,6 +41,8 @@ WRAPPER: Final = (
     3  # doubles another span of the same call (framework chain, HTTP wrapper, outer LLM span)
 )
 PLAIN: Final = 4  # carries no GenAI meaning and no score: tree structure only
+# What is a member as soon as it has a score, wherever that came from: a scored span is always looked at.
+MEMBER_IF_SCORED: Final = frozenset({MEMBER, WRAPPER, PLAIN})
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):

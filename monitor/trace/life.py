@@ -9,7 +9,7 @@ import msgspec
 
 from monitor.codec import decode_fold_record
 from monitor.drift.delta import TracePart
-from monitor.model import MEMBER, PLAIN, Fragment, Score, Span, SpanFault, SpanScore
+from monitor.model import MEMBER, MEMBER_IF_SCORED, Fragment, Score, Span, SpanFault, SpanScore
 from monitor.trace.pages import Page, Pages
 from monitor.trace.rules import Rules
 
@@ -88,7 +88,7 @@ class Content:
     def joined(self) -> list[Span]:
         """The spans with the scores in force: the last that a scorer version gave, one a scorer version.
 
-        A span that meant nothing until it was scored is a member from then on.
+        A span that meant nothing, or doubled another, until it was scored is a member from then on.
         """
         spans = self.spans
         if not self.scores:
@@ -127,7 +127,7 @@ def _in_force(span: Span, place: int, apart: Sequence[tuple[int, Score]]) -> Spa
             own[score.scorer, score.version] = score
     scores.update(own)
     scores.update({(s.scorer, s.version): s for before, s in apart if before > place})
-    kind = MEMBER if apart and span.kind == PLAIN else span.kind
+    kind = MEMBER if apart and span.kind in MEMBER_IF_SCORED else span.kind
     return msgspec.structs.replace(span, scores=tuple(scores.values()), kind=kind)
 
 

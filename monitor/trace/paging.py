@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitor.model import MEMBER, PLAIN, Fault, Forensics, Fragment, Span, SpanScore
+from monitor.model import MEMBER, MEMBER_IF_SCORED, Fault, Forensics, Fragment, Span, SpanScore
 from monitor.trace.life import Life
 from monitor.trace.output import Outbox
 from monitor.trace.pages import Candidate, Page, fault_candidates, span_candidate
@@ -59,7 +59,7 @@ class Pager:
 
     def _join(self, span: Span, late: SpanScore) -> None:
         """A score that came apart from its span counts with the span's own role and service."""
-        if span.kind in (MEMBER, PLAIN):
+        if span.kind in MEMBER_IF_SCORED:
             self._score(span, late.score.scorer, late.score.version, late.score.value)
 
     def _score(self, span: Span, scorer: str, version: str, value: float) -> None:

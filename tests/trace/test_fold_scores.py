@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from monitor.model import Fragment
+from monitor.model import PLAIN, WRAPPER, Fragment
 from tests.trace.folding import Log, late_score, scored, settings_of, tid
 from tests.trace.truth import sid
 
@@ -27,6 +27,25 @@ def test_a_score_that_waited_pages_when_its_span_comes() -> None:
     log.scores("a", late_score(1, 0.5), at=0)
     [page] = log.spans("a", scored(1, 0, score=None), at=1)
     assert (page.argmax_span_id, page.argmax_role) == (sid(1), "tool_call")
+
+
+@pytest.mark.parametrize("first", ["score", "span"])
+@pytest.mark.parametrize("kind", [WRAPPER, PLAIN])
+def test_a_span_that_did_not_count_does_once_a_score_names_it(first: str, kind: int) -> None:
+    """As at intake, where a score on the span itself makes a member of it: a score is never lost."""
+    log = Log()
+    span = scored(0, score=None, kind=kind, role="unknown")
+    if first == "span":
+        log.spans("a", span, at=0)
+    log.scores("a", late_score(0, 0.9), at=0)
+    if first == "score":
+        log.spans("a", span, at=0)
+    [page] = log.incidents
+    assert (page.argmax_span_id, page.max_score) == (sid(0), 0.9)
+    log.until(10)
+    [verdict] = log.verdicts
+    assert verdict.span_count == 1
+    assert verdict.reductions[0].max_score == 0.9
 
 
 def test_a_score_and_its_span_in_one_fragment() -> None:
