@@ -88,7 +88,11 @@ class Scorekeeper:
         source: Source,
         batch: Batch,
     ) -> tuple[Score, ...]:
-        """The good ones, first of a scorer version; every other is a dead letter of its own."""
+        """The good ones, one a scorer version; every other is a dead letter of its own.
+
+        Of several that one scorer version gave nothing says which is meant, so the highest counts; and past
+        the limit the highest stay. A score must not hide behind others that are lower.
+        """
         kept: dict[tuple[str, str], Score] = {}
         for each in given:
             read = each.read(self._scales)
@@ -98,15 +102,22 @@ class Scorekeeper:
                     read = Score(
                         read.scorer[: self._label], read.version[: self._label], read.value
                     )
-                if (read.scorer, read.version) in kept:
+                known = kept.get((read.scorer, read.version))
+                if known is not None:
+                    if read.value > known.value:
+                        kept[read.scorer, read.version] = read
                     continue
-                if len(kept) < self._limit:
-                    kept[read.scorer, read.version] = read
+                kept[read.scorer, read.version] = read
+                if len(kept) <= self._limit:
                     continue
+                lowest = min(reversed(kept.values()), key=lambda score: score.value)
+                del kept[lowest.scorer, lowest.version]
+                if lowest is not read:
+                    each = Given(lowest.scorer, lowest.value, version=lowest.version)
                 read = Refusal(
                     reasons.TOO_MANY_SCORES,
                     f"more than {self._limit} scorers on one span",
-                    read.scorer,
+                    lowest.scorer,
                 )
             refuse.score(batch, trace_id, span_id, read, source, value_of(each))
         return tuple(kept.values())

@@ -276,6 +276,28 @@ def test_scores_past_the_bound_are_refused_one_by_one() -> None:
     assert refused(batch) == ["too_many_scores"] * 3
 
 
+def test_the_highest_stay_where_there_are_more_than_the_bound() -> None:
+    config = IntakeConfig(token_key=CONFIG.token_key, bounds=Bounds(scores=2))
+    values = {"a": 0.0, "b": 0.5, "c": 0.97}
+    batch = decode(
+        native(scores=[{"scorer": s, "value": v} for s, v in values.items()]), config=config
+    )
+    assert {s.scorer: s.value for s in spans_of(batch)[0].scores} == {"b": 0.5, "c": 0.97}
+    [letter] = batch.dead_letters
+    assert (letter.reason, letter.scorer) == ("too_many_scores", "a")
+    assert json.loads(letter.value or b"")["value"] == 0.0
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.97), (0.97, 0.0)])
+@pytest.mark.parametrize("scorer", ["judge", "j" * 200])
+def test_of_two_scores_by_one_scorer_version_the_highest_counts(
+    values: tuple[float, float], scorer: str
+) -> None:
+    scores = [{"scorer": scorer, "version": "1", "value": value} for value in values]
+    span = only(decode(native(scores=scores)))
+    assert [score.value for score in span.scores] == [0.97]
+
+
 def test_unknown_fields_count_as_attributes() -> None:
     inside = only(
         decode(native(attributes={"gen_ai.tool.name": "send_email", "gen_ai.agent.name": "a"}))
