@@ -56,7 +56,7 @@ def user_request(parts: Iterable[Part]) -> frozenset[int] | None:
     Read from the spans nearest to a real root that have it. What stands deeper is what one agent asked of
     another, and may be what an attacker put there; what hangs below a missing parent may be, too.
     """
-    found: frozenset[int] | None = None
+    found: set[int] | None = None
     for part in parts:
         if not part.rooted:
             continue
@@ -66,7 +66,6 @@ def user_request(parts: Iterable[Part]) -> frozenset[int] | None:
         if asked:
             nearest = min(part.depth[s.span_id] for s in asked)
             top = [s for s in asked if part.depth[s.span_id] == nearest]
-            found = (found or NO_TOKENS).union(
-                *(tokens(s.detail.request_tokens) for s in top if s.detail)
-            )
-    return found
+            found = set() if found is None else found
+            found.update(*(tokens(s.detail.request_tokens) for s in top if s.detail))
+    return None if found is None else frozenset(found)

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.model import OVERFLOW, TRUNCATED, Score, Span
+from monitor.policy.causal import parts
+from monitor.policy.flow import user_request
 from monitor.policy.load import BUILTIN
 from monitor.policy.match import Matcher, match, strongest_in_any_order
 from monitor.policy.rules import Finding, Policy, Step
@@ -514,3 +516,18 @@ def test_an_ordinary_trace_costs_one_look() -> None:
         return cpu_seconds(lambda: [matcher.match(report, cut=False) for _ in range(200)])
 
     assert cost([span("root"), *quiet]) < cost([span("root"), *quiet, loud]) / 4
+
+
+def test_the_request_of_many_roots_costs_time_in_proportion() -> None:
+    """A sender of hostile spans may give a trace thousands of roots with a request each."""
+
+    def roots(n: int) -> list[Span]:
+        asked = [tuple(f"{i}-{k}" for k in range(64)) for i in range(n)]
+        return [span(i, None, role="planner", detail=detail(asked=a)) for i, a in enumerate(asked)]
+
+    few, many = (parts(examine(roots(n), (), redelivery="collapse")) for n in (250, 2500))
+    cost = cpu_seconds(lambda: user_request(few))
+    assert cpu_seconds(lambda: user_request(many)) < 40 * cost
+    asked = user_request(many)
+    assert asked is not None
+    assert len(asked) == 2500 * 64
