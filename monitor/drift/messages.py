@@ -92,8 +92,19 @@ DriftMessage = ScoreDelta | BaselineControl
 
 
 def delta_key(service: str, scorer: str) -> bytes:
-    """Kafka key of monitor.score-deltas and of everything said about one (service, scorer)."""
-    return f"{service}|{scorer}".encode()
+    """Kafka key of monitor.score-deltas and of everything said about one (service, scorer).
+
+    Names are the sender's: what stands between them is escaped inside them, or two pairs could share their sums.
+
+    >>> delta_key("agents", "judge"), delta_key("a|b", "c") == delta_key("a", "b|c")
+    (b'agents|judge', False)
+    """
+    return f"{key_part(service)}|{key_part(scorer)}".encode()
+
+
+def key_part(name: str) -> str:
+    """A name as one part of a key whose parts are separated by ``|``."""
+    return name.replace("\\", "\\\\").replace("|", "\\|")
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 
+from monitor.drift.messages import key_part
 from monitor.drift.sums import MIX_WIDTH, WIDTH, Bins, Keyed, MixKey, StratumKey, Sums, TailKey
 from monitor.errors import UndecodableRecord
 
@@ -210,7 +211,7 @@ def window_key(key: bytes, window: int) -> bytes:
 
 
 def total_key(key: bytes, scorer_version: str, model_version: str) -> bytes:
-    return b"T|" + key + f"|{scorer_version}|{model_version}".encode()
+    return b"T|" + key + f"|{key_part(scorer_version)}|{key_part(model_version)}".encode()
 
 
 def ledger_key(key: bytes) -> bytes:

@@ -18,9 +18,11 @@ from monitor.drift.delta import (
     DeltaAccumulator,
     ScoreDelta,
     decode_message,
+    delta_key,
     encode_message,
     trace_part,
 )
+from monitor.drift.values import total_key
 from monitor.errors import UndecodableRecord
 from monitor.model import Score, Span
 
@@ -230,3 +232,12 @@ def test_messages_decode_by_tag_and_name_what_is_wrong() -> None:
     for raw in (b"", b"\xc1", b"{}", msgspec.msgpack.encode(["other", 1])):
         with pytest.raises(UndecodableRecord):
             decode_message(raw)
+
+
+def test_names_that_hold_the_keys_separator_share_no_sums() -> None:
+    assert delta_key("svc", "guard") == b"svc|guard"
+    names = ["a", "a|b", "b", "b|a", "a\\", "\\|a", "|", "\\"]
+    keys = {delta_key(service, scorer) for service in names for scorer in names}
+    assert len(keys) == len(names) ** 2
+    totals = {total_key(b"k", version, model) for version in names for model in names}
+    assert len(totals) == len(names) ** 2
