@@ -301,25 +301,31 @@ def _incident(
 
 
 def _sealed(incident: Incident) -> Incident:
-    """With its digest: sha256 of the canonical JSON without one. At most INCIDENT_LIMIT bytes: evidence goes
-    first, last spans first, and is counted."""
-    evidence, edges = incident.evidence, incident.neighbourhood.edges
-    payload = canonical_json(incident)
-    while len(payload) > INCIDENT_LIMIT - 100 and (evidence or edges):
-        evidence, edges = evidence[: len(evidence) // 2], edges[: len(edges) // 2]
+    """With its digest: sha256 of the canonical JSON without one. At most INCIDENT_LIMIT bytes: evidence, edges
+    and gates are left out from the end, half of each at a time, and counted."""
+    whole, payload = incident, canonical_json(incident)
+    evidence, edges, gates = (
+        whole.evidence,
+        whole.neighbourhood.edges,
+        sorted(whole.provenance.gate.items()),
+    )
+    while len(payload) > INCIDENT_LIMIT - 100 and (evidence or edges or gates):
+        evidence = evidence[: len(evidence) // 2]
+        edges = edges[: len(edges) // 2]
+        gates = gates[: len(gates) // 2]
         left_out = {
-            "evidence": len(incident.evidence) - len(evidence),
-            "edges": len(incident.neighbourhood.edges) - len(edges),
+            "evidence": len(whole.evidence) - len(evidence),
+            "edges": len(whole.neighbourhood.edges) - len(edges),
+            "gates": len(whole.provenance.gate) - len(gates),
         }
-        cut = msgspec.structs.replace(
-            incident,
+        incident = msgspec.structs.replace(
+            whole,
             evidence=evidence,
-            neighbourhood=msgspec.structs.replace(incident.neighbourhood, edges=edges),
-            others={**incident.others, "left_out": left_out},
+            neighbourhood=msgspec.structs.replace(whole.neighbourhood, edges=edges),
+            provenance=msgspec.structs.replace(whole.provenance, gate=dict(gates)),
+            others={**whole.others, "left_out": left_out},
         )
-        payload = canonical_json(cut)
-        if len(payload) <= INCIDENT_LIMIT - 100:
-            incident = cut
+        payload = canonical_json(incident)
     return msgspec.structs.replace(incident, digest=hashlib.sha256(payload).hexdigest())
 
 

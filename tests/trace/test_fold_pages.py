@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from monitor.codec import canonical_json
-from monitor.model import GateRecord, Incident
+from monitor.model import GateRecord, Incident, Score
 from monitor.trace.config import FoldSettings, ScorerRule
 from tests.trace.folding import START, Log, late_score, scored, unusable
 from tests.trace.truth import sid
@@ -243,3 +243,22 @@ def test_an_incident_stays_under_its_limit_and_counts_what_it_left_out() -> None
     last = log.incidents[-1]
     assert len(canonical_json(last)) <= 900_000
     assert last.others["left_out"]["evidence"] > 0
+
+
+def test_an_incident_of_a_trace_with_thousands_of_scorers_is_sealed_as_it_is() -> None:
+    """The gates of all of them do not fit; a digest over something else than the record says it was forged."""
+    log = Log()
+    hostile = [
+        msgspec.structs.replace(
+            scored(n, 0, None),
+            scores=tuple(Score("s" * 100 + f"{n}/{k}", "1", 0.1) for k in range(32)),
+        )
+        for n in range(1, 320)
+    ]
+    log.spans("a", scored(0, None, 0.9), *hostile)
+    log.until(10)
+    last = log.incidents[-1]
+    bare = canonical_json(msgspec.structs.replace(last, digest=""))
+    assert len(bare) <= 900_000
+    assert last.digest == hashlib.sha256(bare).hexdigest()
+    assert last.others["left_out"]["gates"] > 0
