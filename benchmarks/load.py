@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 SPANS_PER_TRACE: Final = 20
 OPEN_TRACES: Final = 200

@@ -38,14 +38,18 @@ class Stack:
     def producer(self) -> Producer:
         return Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5, "acks": "all"})
 
+    def wait_for_page(self, service: str) -> None:
+        """Until Alertmanager has told its webhook of an alert of that service."""
+        self.receiver.wait_for(
+            lambda alert: alert.labels.get("service") == service, timeout=PAGE_TIMEOUT
+        )
+
     def page(self, producer: Producer, service: str) -> float:
         """Send one bad span of a service never seen before; seconds until Alertmanager's webhook tells of it."""
         sent = time.perf_counter()
         producer.produce(self.topic, bad_span(service))
         producer.flush(10)
-        self.receiver.wait_for(
-            lambda alert: alert.labels.get("service") == service, timeout=PAGE_TIMEOUT
-        )
+        self.wait_for_page(service)
         return time.perf_counter() - sent
 
 
@@ -122,10 +126,7 @@ def failover(kafka: KafkaBroker, *, rate: int, prefix: str) -> float:
             producer.produce(running.topic, bad_span(service))
         producer.flush(10)
         for service in services:
-            running.receiver.wait_for(
-                lambda alert, wanted=service: alert.labels.get("service") == wanted,
-                timeout=PAGE_TIMEOUT,
-            )
+            running.wait_for_page(service)
         return time.perf_counter() - killed
 
 

@@ -19,11 +19,18 @@ def config(
     ] = False,
 ) -> None:
     """Print the effective settings, secrets masked. Exit code 2 if the environment is wrong: every fault at once."""
-    values = Settings.load().effective()
+    settings = Settings.load()
+    values = settings.effective()
     if json:
         sys.stdout.buffer.write(encode_json(values) + b"\n")
         return
     table = Table("variable", "value", box=None)
     for name, value in values.items():
         table.add_row(name, value)
-    Console().print(table, markup=False)
+    console = Console()
+    console.print(table, markup=False)
+    memory = settings.partitions * (settings.open_bytes + settings.closed_bytes)
+    console.print(
+        f"budgets of all {settings.partitions} partitions together: {memory / 1e6:,.0f} MB of encoded spans",
+        style="dim",
+    )

@@ -133,6 +133,10 @@ class Worker:
         return False
 
     async def _serve(self) -> int:
+        if AGENTS in self._settings.stages and not self._settings.alertmanager_urls:
+            _log.warning(
+                "no page will be sent: MONITOR_ALERTMANAGER_URLS is not set; incidents are recorded only"
+            )
         self.app = app = create_app(self._settings, self.telemetry, services=self.stages)
         starting = asyncio.create_task(app.start(), name="start")
         ending = asyncio.create_task(self._told_or_crashed(app), name="end")

@@ -14,7 +14,9 @@ from tests.chaos.run import Chaos, assert_exactly_once, assert_same_verdicts, re
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="faults in all")
+    parser.add_argument(
+        "--kills", type=int, default=200, help="kill -9 in all; pauses and leaves come on top"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--faults-between-checks", type=int, default=25)
     args = parser.parse_args()
@@ -28,7 +30,7 @@ def main() -> None:
             load = traffic(lab, args.seed + round_)
             try:
                 chaos.start()
-                while chaos.faults() < min(left, args.faults_between_checks):
+                while chaos.kills() < min(left, args.faults_between_checks):
                     chaos.random_fault()
                     time.sleep(1.0)
                 load.end()
@@ -37,7 +39,7 @@ def main() -> None:
                 counts["compared with a clean run"] = assert_same_verdicts(lab, rerun(lab))
             finally:
                 lab.kill_workers()
-            left -= chaos.faults()
+            left -= chaos.kills()
             print(f"round {round_} (seed {chaos.seed}): {counts}; {dict(chaos.done)}", flush=True)
 
 

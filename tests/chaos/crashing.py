@@ -1,4 +1,4 @@
-"""The batch loops, with a kill -9 of themselves at a named point: `CHAOS_CRASH_AT=<stage>:<point>:<nth time>`.
+"""The batch loops, with a signal to themselves at a named point: `CHAOS_CRASH_AT=<stage>:<point>:<nth time>:<KILL|STOP>`.
 
 The points lie inside the transaction and the restore, and are put in from outside: nothing of this is in the
 product's own code.
@@ -35,13 +35,12 @@ POINTS: Final = (
 )
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def arm(stage: str, point: str, nth: int) -> None:
-    """At the ``nth`` time that a lane of ``stage`` passes ``point`` this process dies."""
+def arm(stage: str, point: str, nth: int, what: signal.Signals) -> None:
+    """At the ``nth`` time that a lane of ``stage`` passes ``point`` this process is killed, or stands still."""
     left = nth
+
+    def strike() -> None:
+        os.kill(os.getpid(), what)
 
     def passes(client_id: str) -> bool:
         nonlocal left
@@ -56,7 +55,7 @@ def arm(stage: str, point: str, nth: int) -> None:
         async def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = await original(self, *args, **kwargs)
             if passes(client(self)):
-                die()
+                strike()
             return result
 
         setattr(owner, name, wrapped)
@@ -85,7 +84,7 @@ def arm(stage: str, point: str, nth: int) -> None:
                     return await original(self)
                 task = asyncio.ensure_future(original(self))
                 await asyncio.sleep(0.002)  # the request is out, the answer is not read
-                die()
+                strike()
                 return await task
 
             AIOKafkaProducer.commit_transaction = commit
@@ -108,6 +107,6 @@ def show_tasks() -> None:
 
 if __name__ == "__main__":
     if wanted := os.environ.get(VARIABLE):
-        stage_, point_, nth_ = wanted.split(":")
-        arm(stage_, point_, int(nth_))
+        stage_, point_, nth_, what_ = wanted.split(":")
+        arm(stage_, point_, int(nth_), signal.Signals[f"SIG{what_}"])
     sys.exit(asyncio.run(main()))

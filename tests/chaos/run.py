@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from monitor import codec
@@ -63,6 +64,15 @@ class Chaos:
     def faults(self) -> int:
         return sum(self.done.values())
 
+    def kills(self) -> int:
+        """Of them the kill -9, at random and at a named point."""
+        gentle = {"leave and join", "SIGSTOP"}
+        return sum(
+            count
+            for what, count in self.done.items()
+            if what not in gentle and not what.endswith((" SIGSTOP", " not reached"))
+        )
+
     # --- faults ---------------------------------------------------------------------------------------
 
     def kill(self) -> None:
@@ -82,7 +92,7 @@ class Chaos:
         slot = self._random.randrange(len(self._slots))
         self._slots[slot].kill()
         nth = 2 if point == "restoring" else self._random.randint(2, 25)
-        worker = self._new(slot, **{VARIABLE: f"{stage}:{point}:{nth}"})
+        worker = self._new(slot, **{VARIABLE: f"{stage}:{point}:{nth}:KILL"})
         try:
             code = worker.wait(timeout=25)
         except subprocess.TimeoutExpired:
@@ -102,6 +112,24 @@ class Chaos:
         worker.resume()
         self._count("SIGSTOP")
 
+    def pause_at(self, stage: str | None = None, point: str | None = None) -> None:
+        """A worker stands still at a named point, past its session and its transaction, and then goes on."""
+        stage = stage or self._random.choice(("ingest", "assemble"))
+        point = point or self._random.choice([p for p in POINTS if p != "restoring"])
+        slot = self._random.randrange(len(self._slots))
+        self._slots[slot].kill()
+        nth = self._random.randint(2, 10)
+        worker = self._slots[slot] = self._new(slot, **{VARIABLE: f"{stage}:{point}:{nth}:STOP"})
+        deadline = time.monotonic() + 25
+        while not _stands_still(worker.pid):
+            if time.monotonic() > deadline:
+                self._count(f"{stage}:{point} not reached")
+                return
+            time.sleep(0.05)
+        time.sleep(PAUSE_SECONDS)
+        worker.resume()
+        self._count(f"{stage}:{point} SIGSTOP")
+
     def leave_and_join(self) -> None:
         slot = self._random.randrange(len(self._slots))
         code = self._slots[slot].stop(grace=30)
@@ -112,7 +140,8 @@ class Chaos:
 
     def random_fault(self) -> None:
         fault = self._random.choices(
-            (self.kill, self.crash, self.pause, self.leave_and_join), (50, 40, 5, 5)
+            (self.kill, self.crash, self.pause, self.pause_at, self.leave_and_join),
+            (50, 40, 3, 3, 4),
         )[0]
         fault()
 
@@ -127,6 +156,10 @@ class Chaos:
         for worker in self._slots:
             code = worker.stop(grace=30)
             assert code == 0, f"{code}\n{worker.log_tail()}"
+
+
+def _stands_still(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 # --- what must hold ----------------------------------------------------------------------------------------------

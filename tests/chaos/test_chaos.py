@@ -54,10 +54,15 @@ def test_a_pause_past_the_session_and_members_that_come_and_go_change_nothing(la
         time.sleep(2)
         chaos.leave_and_join()
         chaos.pause()
+        chaos.pause_at("assemble", "sent")
+        chaos.pause_at("ingest", "offsets_added")
         time.sleep(2)
         load.end()
         chaos.settle()
         assert_exactly_once(lab)
+        assert (
+            chaos.done["assemble:sent SIGSTOP"] == chaos.done["ingest:offsets_added SIGSTOP"] == 1
+        )
     finally:
         load.end()
         lab.kill_workers()

@@ -30,6 +30,11 @@ def test_config_masks_secrets() -> None:
     assert "k" * 40 not in done.stdout + done.stderr
 
 
+def test_config_says_what_the_budgets_come_to() -> None:
+    done = run("config", PARTITIONS="4", OPEN_BYTES="10000000", CLOSED_BYTES="5000000")
+    assert "budgets of all 4 partitions together: 60 MB" in done.stdout
+
+
 def test_a_worker_without_token_key_says_how_to_make_one() -> None:
     done = run("worker")
     assert done.returncode == 2
