@@ -95,16 +95,17 @@ class DeltaAccumulator:
         length = part.spans.bit_length() - 1
         scores = self._scores
         cut_of = CUT_OF_BIN
+        names = part.names
         for group in part.groups:
             bins = memoryview(group.bins).cast("H")
             n = len(bins)
             key = (
-                group.service,
-                group.scorer,
+                names[group.service],
+                names[group.scorer],
                 window,
-                group.scorer_version,
-                group.model_version,
-                group.role,
+                names[group.scorer_version],
+                names[group.model_version],
+                names[group.role],
                 length,
                 n.bit_length() - 1,
             )

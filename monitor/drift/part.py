@@ -11,30 +11,43 @@ import msgspec
 from monitor.drift.bins import UPPERS
 from monitor.model import ROLES, UNKNOWN, Score, Span
 
+OTHER: Final = "other"
+
+# Distinct (service, model version) of one trace, in order of arrival; what is past them counts as (other, other).
+# An agent graph has a handful, one for each service that is being upgraded a second; spans choose them freely.
+MAX_PLACES: Final = 32
+# Groups of one trace that only say "not scored". There can be (services x roles x versions) x scorers of them, far
+# more than the trace has spans; five roles under 32 scorers, three of four scored by none, still fit.
+MAX_UNSCORED: Final = 256
+
 _ROLE_INDEX: Final[dict[str, int]] = {role: i for i, role in enumerate(ROLES)}
 _OTHER_ROLE: Final = _ROLE_INDEX[UNKNOWN]
 
 
 class GroupPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One trace's scores of one (service, scorer, scorer version, role, model version).
+    """One trace's scores of one (service, scorer, scorer version, role, model version): places in ``names``.
 
     ``bins``: the sorted bins of the scored spans, 2 bytes each in the machine's order; b"" means that the
     trace has such spans and the scorer, seen elsewhere in the trace, scored none of them. ``exceeded``: some
     score >= ``threshold``.
     """
 
-    service: str
-    scorer: str
-    scorer_version: str
-    role: str
-    model_version: str
+    service: int
+    scorer: int
+    scorer_version: int
+    role: int
+    model_version: int
     bins: bytes
     threshold: float
     exceeded: bool
 
 
 class TracePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One closed trace's whole contribution. ``role_counts``: member spans by role, in the order of ROLES."""
+    """One closed trace's whole contribution. ``role_counts``: member spans by role, in the order of ROLES.
+
+    At most one group a score, and MAX_UNSCORED more. ``names``: those of the groups, each once, so that
+    many groups with long names weigh no more than the trace that brought them.
+    """
 
     service: str  # of the verdict
     model_version: str  # of the verdict
@@ -42,11 +55,14 @@ class TracePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     spans: int  # members
     role_counts: tuple[int, ...]
     incident: bool  # some incident was opened for the trace
+    names: tuple[str, ...]
     groups: tuple[GroupPart, ...]
 
 
+_Where = tuple[str, str, str]  # service, role, model version
 _Scores = list[tuple[Score, ...]]
 _ByScorer = dict[tuple[str, str], list[float]]
+_Whos = dict[tuple[str, str], list[float]]  # its keys, in order of arrival
 
 
 def trace_part(
@@ -63,53 +79,79 @@ def trace_part(
     threshold_of: (service, scorer, role) -> incident threshold (``Thresholds.value``).
     A score that is NaN or outside [0, 1] is never binned: it counts as not scored (intake rejects such).
     """
-    by_span: dict[tuple[str, str, str], _Scores] = {}
+    by_span: dict[_Where, _Scores] = {}
     for span in members:
         where = (span.service, span.role, span.model_version)
         if where in by_span:
             by_span[where].append(span.scores)
         else:
             by_span[where] = [span.scores]
+    if len(by_span) > MAX_PLACES:
+        by_span = _bounded(by_span)
     role_counts = [0] * len(ROLES)
-    scored: dict[tuple[str, str, str], _ByScorer] = {}
-    seen: dict[
-        str, set[tuple[str, str]]
-    ] = {}  # service -> scorer versions that scored any of its spans
+    scored: dict[_Where, _ByScorer] = {}
+    seen: dict[str, _Whos] = {}  # service -> scorer versions that scored any of its spans
+    names: dict[str, int] = {}
     for where, all_scores in by_span.items():
         role_counts[_ROLE_INDEX.get(where[1], _OTHER_ROLE)] += len(all_scores)
         scored[where] = values = _by_scorer(all_scores)
-        seen.setdefault(where[0], set()).update(values)
+        if where[0] in seen:
+            seen[where[0]].update(values)
+        else:
+            seen[where[0]] = dict(values)
     uppers = UPPERS
     groups = []
+    unscored = 0
     for (service, role, model_version), values in scored.items():
-        for who in seen[service]:
-            scorer, version = who
+        whos = seen[service]
+        s = names.setdefault(service, len(names))
+        r = names.setdefault(role, len(names))
+        m = names.setdefault(model_version, len(names))
+        for (scorer, version), found in values.items():
             threshold = threshold_of(service, scorer, role)
-            found = values.get(who)
-            if found is None:
-                groups.append(
-                    GroupPart(service, scorer, version, role, model_version, b"", threshold, False)
-                )
-                continue
             found.sort()
             # bins.bin_of, written out: this runs once a span
             bins = array("H", [(k := int(v * 1000.0)) + (v > uppers[k]) for v in found]).tobytes()
-            exceeded = found[-1] >= threshold
-            groups.append(
-                GroupPart(service, scorer, version, role, model_version, bins, threshold, exceeded)
-            )
-    if len(groups) > 1:
-        groups.sort(key=_group_key)
-    scorers = {scorer for whos in seen.values() for scorer, _ in whos}
+            c = names.setdefault(scorer, len(names))
+            v = names.setdefault(version, len(names))
+            groups.append(GroupPart(s, c, v, r, m, bins, threshold, found[-1] >= threshold))
+        if len(values) == len(whos) or unscored == MAX_UNSCORED:
+            continue
+        for who in whos:
+            if who not in values:
+                scorer, version = who
+                threshold = threshold_of(service, scorer, role)
+                c = names.setdefault(scorer, len(names))
+                v = names.setdefault(version, len(names))
+                groups.append(GroupPart(s, c, v, r, m, b"", threshold, False))
+                unscored += 1
+                if unscored == MAX_UNSCORED:
+                    break
     return TracePart(
         verdict_service,
         verdict_model_version,
-        tuple(sorted(scorers)),
+        tuple(sorted({scorer for whos in seen.values() for scorer, _ in whos})),
         len(members),
         tuple(role_counts),
         incident,
+        tuple(names),
         tuple(groups),
     )
+
+
+def _bounded(by_span: dict[_Where, _Scores]) -> dict[_Where, _Scores]:
+    """All but the first MAX_PLACES pairs of service and model version under (other, other)."""
+    places: set[tuple[str, str]] = set()
+    bounded: dict[_Where, _Scores] = {}
+    for (service, role, model_version), scores in by_span.items():
+        place = (service, model_version)
+        if place not in places:
+            if len(places) == MAX_PLACES:
+                place = (OTHER, OTHER)
+            else:
+                places.add(place)
+        bounded.setdefault((place[0], role, place[1]), []).extend(scores)
+    return bounded
 
 
 def _by_scorer(all_scores: _Scores) -> _ByScorer:
@@ -135,7 +177,3 @@ def _by_scorer(all_scores: _Scores) -> _ByScorer:
             if 0.0 <= score.value <= 1.0:
                 values.setdefault((score.scorer, score.version), []).append(score.value)
     return values
-
-
-def _group_key(part: GroupPart) -> tuple[str, str, str, str, str]:
-    return (part.service, part.scorer, part.scorer_version, part.role, part.model_version)

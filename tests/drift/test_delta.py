@@ -17,14 +17,16 @@ from monitor.drift.delta import (
     BaselineControl,
     DeltaAccumulator,
     ScoreDelta,
+    TracePart,
     decode_message,
     delta_key,
     encode_message,
     trace_part,
 )
+from monitor.drift.part import MAX_PLACES, MAX_UNSCORED, OTHER
 from monitor.drift.values import total_key
 from monitor.errors import UndecodableRecord
-from monitor.model import Score, Span
+from monitor.model import ROLES, Score, Span
 
 
 def part(scores: list[float], *, role: str = "planner", incident: bool = False, model: str = "m1"):
@@ -75,6 +77,69 @@ def part_of(members: list[Span], incident: bool = False):
 parts = st.lists(
     st.tuples(st.integers(0, 2), st.builds(part_of, spans, st.booleans())), min_size=1, max_size=6
 )
+
+
+def span_of(i: int, service: str, model: str, scorers: list[str], role: str = "planner") -> Span:
+    scores = tuple(Score(name, "1", 0.5) for name in scorers)
+    return Span(f"{i:016x}", role, scores, service=service, model_version=model)
+
+
+def groups_of(p: TracePart) -> set[tuple[str, str, str, str, str]]:
+    return {
+        (
+            p.names[g.service],
+            p.names[g.scorer],
+            p.names[g.scorer_version],
+            p.names[g.role],
+            p.names[g.model_version],
+        )
+        for g in p.groups
+    }
+
+
+@pytest.mark.parametrize("scorers", [1, 32, 1000])
+@pytest.mark.parametrize("places", ["services", "versions"])
+def test_a_traces_contribution_is_no_larger_than_the_trace(places: str, scorers: int) -> None:
+    """Every span of a service or model version of its own, long names, all scorers seen early."""
+    members = [
+        span_of(
+            i,
+            f"s{i}" * 20 if places == "services" else "svc",
+            f"m{i}" * 20 if places == "versions" else "m",
+            [f"scorer-{i}" * 8] if i < scorers else [],
+            ROLES[i % 5],
+        )
+        for i in range(2000)
+    ]
+    p = part_of(members)
+    given = sum(len(s.scores) for s in members)
+    assert len(p.groups) <= given + MAX_UNSCORED
+    size = len(msgspec.msgpack.encode(members))
+    assert len(msgspec.msgpack.encode(p)) < size
+    pairs = {(service, model) for service, _, _, _, model in groups_of(p)}
+    assert len(pairs) <= MAX_PLACES + 1
+    scored = sum(len(g.bins) // 2 for g in p.groups)
+    assert scored == given  # what is past the bound counts under another name, not nowhere
+    assert sum(p.role_counts) == len(members)
+
+
+def test_the_first_places_of_a_trace_keep_their_names_when_more_come_late() -> None:
+    early = [span_of(i, f"s{i}", "m", ["g"]) for i in range(MAX_PLACES + 3)]
+    late = [span_of(99, "a-new-one", "m", ["g"]), span_of(98, "s0", "m", ["g"])]
+    before, after = groups_of(part_of(early)), groups_of(part_of(early + late))
+    assert before == after
+    services = {service for service, *_ in after}
+    assert services == {f"s{i}" for i in range(MAX_PLACES)} | {OTHER}
+
+
+def test_which_scorers_count_as_missing_is_in_order_of_arrival() -> None:
+    """Not in the order of a hash, which every process has its own of."""
+    members = [span_of(0, "svc", "m", [f"g{i}" for i in range(200)])]
+    members += [span_of(1, "svc", "m", [], "tool_call"), span_of(2, "svc", "m", [], "retrieval")]
+    p = part_of(members)
+    missing = [(p.names[g.role], p.names[g.scorer]) for g in p.groups if not g.bins]
+    assert missing[:200] == [("tool_call", f"g{i}") for i in range(200)]
+    assert missing[200:] == [("retrieval", f"g{i}") for i in range(MAX_UNSCORED - 200)]
 
 
 @given(st.floats(0, 1))
