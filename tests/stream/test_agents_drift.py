@@ -108,6 +108,26 @@ async def test_killed_workers_leave_the_tables_and_reports_of_the_log(lab: Agent
     assert [worker.stop() for worker in running] == [0, 0], lab.workers[-1].log_tail()
 
 
+async def test_a_worker_that_stood_still_past_its_session_changes_nothing(lab: AgentsLab) -> None:
+    """SIGSTOP for longer than the session, then SIGCONT, in the middle of the stream; twice."""
+    await lab.make_topics()
+    sent = deltas(lab, services=8, windows=60)
+    one, _two = lab.start_worker(), lab.start_worker()
+    await asyncio.sleep(6)
+    stream = asyncio.create_task(lab.send(sent, batch=10, seconds=30))
+    for _ in range(2):
+        await asyncio.sleep(2)
+        one.pause()
+        await asyncio.sleep(13)
+        one.resume()
+    await stream
+    oracle = await asyncio.to_thread(Oracle, lab)
+    assert len(oracle.reports) > 20
+    await caught_up(lab, oracle)
+    compare(lab, oracle)
+    assert one.running
+
+
 async def test_workers_that_join_and_leave_move_no_sum(lab: AgentsLab) -> None:
     """Dynamic members: each join and leave takes every partition from everybody, in the middle of the stream."""
     await lab.make_topics()
