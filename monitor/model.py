@@ -18,6 +18,7 @@ import msgspec
 Role = Literal["planner", "retrieval", "tool_call", "completion", "unknown"]
 ROLES: Final[tuple[Role, ...]] = ("planner", "retrieval", "tool_call", "completion", "unknown")
 UNKNOWN: Final = "unknown"
+OTHER: Final = "other"  # in place of names past a bound
 
 RELATIONAL_POLICY_CLASSES: Final = frozenset(
     {"compositional_exfiltration", "multi_step_jailbreak", "tool_chaining"}
@@ -56,11 +57,27 @@ class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Score(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A scorer's safety score of one span: ``value`` in [0, 1], 0 safe, 1 violates."""
+    """A scorer's safety score of one span: ``value`` in [0, 1], 0 safe, 1 violates.
+
+    ``judged``: ``input`` or ``output`` of the span where the score says which, else empty.
+    """
 
     scorer: str
     version: str
     value: float
+    judged: str = ""
+
+
+def judged_role(role: str, judged: str) -> str:
+    """Role that a score counts under: of a tool or retrieval span the result is retrieval, the arguments are a
+    tool call, whatever the span's own role. A score that does not say what it judged counts under that.
+
+    >>> judged_role("tool_call", "output"), judged_role("planner", "output")
+    ('retrieval', 'planner')
+    """
+    if judged and role in ("tool_call", "retrieval"):
+        return "retrieval" if judged == "output" else "tool_call"
+    return role
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -72,6 +89,7 @@ class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
 TRUNCATED: Final = 1  # content was cut by the sender (invalid JSON tail): tokens are partial
 OVERFLOW: Final = 2  # more flow tokens than are kept
 ALIAS_MODEL: Final = 4  # model version is only the requested alias, no response model
+MODEL_CALL: Final = 8  # a call of a model: one directly around another is the same call seen twice
 
 
 class SpanDetail(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -91,6 +109,7 @@ class SpanDetail(msgspec.Struct, frozen=True, array_like=True, gc=False):
     result_tokens: bytes | None = None
     request_tokens: bytes | None = None  # the user's request / input messages
     flags: int = 0
+    call_ids: tuple[str, ...] = ()  # tool calls that a model asked for, by id
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -269,9 +288,10 @@ class Verdict(msgspec.Struct, frozen=True, tag_field="kind", tag="verdict", kw_o
     span_count: int  # members
     redelivered: int  # identical copies collapsed
     forensics: Forensics
-    reductions: tuple[Reduction, ...]
+    reductions: tuple[Reduction, ...]  # at most 200, the highest scores first where there are more
     closed_at_ms: int  # the log's date of the closing
     provenance: Provenance
+    reductions_left_out: int = 0
     schema_version: int = 1
 
 

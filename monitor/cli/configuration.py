@@ -31,6 +31,6 @@ def config(
     console.print(table, markup=False)
     memory = settings.partitions * (settings.open_bytes + settings.closed_bytes)
     console.print(
-        f"budgets of all {settings.partitions} partitions together: {memory / 1e6:,.0f} MB of encoded spans",
+        f"budgets of all {settings.partitions} partitions together: {memory / 1e6:,.0f} MB of memory",
         style="dim",
     )

@@ -273,12 +273,12 @@ class LifecycleSection(BaseModel):
     open_bytes: Size = Field(
         _LIFECYCLE.open_bytes,
         ge=_MIN_BYTES,
-        description="Encoded spans of open traces a partition; the oldest closes first.",
+        description="Memory of open traces a partition; the oldest closes first.",
     )
     closed_bytes: Size = Field(
         _LIFECYCLE.closed_bytes,
         ge=_MIN_BYTES,
-        description="Encoded spans of closed traces a partition.",
+        description="Memory of closed traces a partition, kept for what comes late.",
     )
 
 

@@ -40,7 +40,7 @@ FOLD_EVENTS: Final = {
     "spans": "spans folded, re-deliveries included",
     "late_spans": "spans that found their trace closed and still in memory",
     "late_scores": "scores that did",
-    "past_max_spans": "spans past max_spans: judged and counted, not kept",
+    "past_max_spans": "spans past max_spans, or past the closed budget: judged and counted, not kept",
     "continued": "traces that took over what a cut one had left",
     "cut": "traces closed by a limit; they enter no drift sums",
     "revised": "closed traces judged again for what came late",
@@ -84,9 +84,9 @@ class Metrics:
         # --- assembly
         self.open_lives = d.gauge("open_lives", "Traces being assembled.", "partition", unit="lives", by="assemble")
         self.closed_lives = d.gauge("closed_lives", "Closed traces still in memory for late spans.", "partition", unit="lives", by="assemble")
-        self.open_bytes = d.gauge("open_bytes", "Encoded spans of open traces.", "partition", unit="bytes", by="assemble")
-        self.closed_bytes = d.gauge("closed_bytes", "Encoded spans of closed traces in memory.", "partition", unit="bytes", by="assemble")
-        self.bytes_limit = d.gauge("bytes_limit", "Budget of a partition for the encoded spans of open and of closed traces.", "state", unit="bytes", by="assemble")
+        self.open_bytes = d.gauge("open_bytes", "Memory of open traces, as the budget counts it.", "partition", unit="bytes", by="assemble")
+        self.closed_bytes = d.gauge("closed_bytes", "Memory of closed traces, as the budget counts it.", "partition", unit="bytes", by="assemble")
+        self.bytes_limit = d.gauge("bytes_limit", "Budget of a partition for the memory of open and of closed traces.", "state", unit="bytes", by="assemble")
         self.verdicts_total = d.counter("verdicts_total", "Traces closed with a verdict, at their first closing.", "service", "closed_by", unit="traces", by="assemble")
         self.verdict_revisions_total = d.counter("verdict_revisions_total", "Later revisions of verdicts, made by late spans and scores.", unit="verdicts", by="assemble")
         self.forensics_total = d.counter("forensics_total", "Closed traces by forensics status at their first closing.", "status", unit="traces", by="assemble")

@@ -16,7 +16,7 @@ from monitor.drift.delta import TracePart
 from monitor.model import Forensics, Incident, Verdict
 from monitor.trace.judge import JUDGE_ERROR, JUDGE_ERROR_FORENSICS, Judgement, judge
 from monitor.trace.life import Life
-from monitor.trace.pages import Candidate, Page, Pages, Reason, span_candidate
+from monitor.trace.pages import Candidate, Page, Pages, Reason, span_candidate, threshold_page
 from monitor.trace.records import concluded_incident, verdict
 from monitor.trace.rules import Severity, higher
 
@@ -66,6 +66,7 @@ def _judged(
         cut=life.cut,
         residue=life.residue,
         broken=tuple(life.broken.values()),
+        unkept=life.unkept,
     )
     pages = {key: msgspec.structs.replace(page) for key, page in life.pages.items()}
     desk = _Desk(life, judged, pages, opened_at_ms)
@@ -147,7 +148,8 @@ class _Desk:
 
     def scores_alone(self) -> None:
         for candidate in self.judged.due_alone():
-            page = self._page("threshold", candidate.scorer, candidate.severity, candidate)
+            _, name = threshold_page(self.pages, candidate.scorer, self.life.rules)
+            page = self._page("threshold", name, candidate.severity, candidate)
             page.offer(candidate, self.life.last_offset)
 
     def scalars(self) -> None:

@@ -24,8 +24,10 @@ class Lifecycle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revision_flush_ms: int = 5_000
     delta_flush_ms: int = 60_000
     drift_window_ms: int = 3_600_000
-    open_bytes: int = 32_000_000  # a partition's, of encoded fragments
-    closed_bytes: int = 32_000_000
+    # A partition's memory. Open: 100,000 spans of ordinary size in traces of 20. Closed: three quarters of it for
+    # traces, 120,000 spans: the whole late window at 200 spans a second and partition.
+    open_bytes: int = 64_000_000
+    closed_bytes: int = 96_000_000
 
 
 class ScorerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,9 +5,11 @@ The only module of the fold that calls identity, reduction, policies and neighbo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
+from monitor.codec import encode_json
 from monitor.drift.delta import TracePart, trace_part
 from monitor.model import (
     MEMBER,
@@ -24,18 +26,20 @@ from monitor.policy.match import strongest_in_any_order
 from monitor.policy.rules import Finding, Policy
 from monitor.trace.identity import LISTED_IDS, IdentityReport, examine
 from monitor.trace.life import Content
-from monitor.trace.neighbourhood import neighbourhood
+from monitor.trace.neighbourhood import Layout, neighbourhood
 from monitor.trace.pages import (
     Candidate,
+    alone_candidate,
     fault_candidates,
-    score_candidate,
     span_candidate,
 )
 from monitor.trace.reduce import reduce_scores
 from monitor.trace.rules import Rules
+from monitor.trace.scorers import bounded
 
 # Kinds of gap and fault that only the fold can know; the others are `monitor.trace.identity`'s.
 SCORE_WITHOUT_SPAN: Final = "score_without_span"
+PAST_LIMIT: Final = "past_limit"  # spans that came past max_spans or the closed budget
 JUDGE_ERROR: Final = "judge_error"
 
 JUDGE_ERROR_FORENSICS: Final = Forensics("rejected", (Fault(JUDGE_ERROR, (), 1),))
@@ -52,6 +56,8 @@ class Judgement:
     """
 
     __slots__ = (
+        "_layout",
+        "_pairs",
         "alone",
         "cut",
         "earlier",
@@ -95,6 +101,8 @@ class Judgement:
         self.findings: tuple[Finding, ...] = ()
         self.earlier: dict[str, Span] = {}
         self.gate: dict[str, str] = {}
+        self._layout: Layout | None = None
+        self._pairs: list[tuple[str, str]] | None = None
 
     @property
     def publishable(self) -> bool:
@@ -121,17 +129,21 @@ class Judgement:
             return Neighbourhood(
                 "partial", centre, gaps=("the span is not here: its neighbours are unknown",)
             )
-        return neighbourhood(self.report, centre, trace_id=self.trace_id)
+        if self._layout is None:
+            self._layout = Layout(self.report)
+        return neighbourhood(self.report, centre, trace_id=self.trace_id, layout=self._layout)
+
+    def others(self, shown: Container[str]) -> tuple[int, str]:
+        """(count, sha256 over the ids and content hashes) of the spans whose ids are not ``shown``."""
+        if self._pairs is None:
+            self._pairs = sorted((span.span_id, span.content_hash.hex()) for span in self.spans)
+        left = [pair for pair in self._pairs if pair[0] not in shown]
+        return len(left), hashlib.sha256(encode_json(left)).hexdigest()
 
     def due_alone(self) -> list[Candidate]:
         """Scores still without their span that are at or over the threshold of the role they name."""
-        value = self.rules.thresholds.value
-        found = []
-        for score in self.alone:
-            threshold = value(score.service, score.score.scorer, score.role)
-            if score.score.value >= threshold:
-                found.append(score_candidate(score, threshold, self.rules))
-        return found
+        found = (alone_candidate(score, self.rules) for score in self.alone)
+        return [candidate for candidate in found if candidate is not None]
 
     def argmax(self, reduction: Reduction | None = None) -> Candidate | None:
         """The reduction's argmax as a candidate below every threshold; of all reductions without one."""
@@ -190,6 +202,7 @@ def judge(
     cut: bool,
     residue: Sequence[Span] = (),
     broken: Sequence[SpanFault] = (),
+    unkept: int = 0,
 ) -> Judgement:
     """Identity, reductions and composition of what came of one life.
 
@@ -197,14 +210,17 @@ def judge(
     gates    (service, scorer) -> cardinality gate to use
     cut      the life ended early or goes on where another was cut
     broken   spans without a usable id that the content does not hold, since the life was full
+    unkept   spans that the content does not hold for the same reason: an id may have come again among them
     residue  what is left of that other life: composition may reach back to it by argument flow
     """
     settings = rules.settings
-    spans = content.joined()
+    spans = bounded(content.joined(), rules.named_scorers)
     faults = [*content.faults, *broken] if broken else content.faults
     report = examine(spans, faults, redelivery=settings.redelivery)
     if alone:
-        _list_gap(report, alone)
+        _list_gap(report, SCORE_WITHOUT_SPAN, sorted({score.span_id for score in alone}))
+    if unkept:
+        _list_gap(report, PAST_LIMIT, (), unkept)
     members = [span for span in report.spans if span.kind == MEMBER]
     judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
     if members:
@@ -230,9 +246,11 @@ def judge(
     return judged
 
 
-def _list_gap(report: IdentityReport, alone: Sequence[SpanScore]) -> None:
-    ids = sorted({score.span_id for score in alone})
-    report.faults += (Fault(SCORE_WITHOUT_SPAN, tuple(ids[:LISTED_IDS]), len(ids)),)
+def _list_gap(
+    report: IdentityReport, kind: str, ids: Sequence[str], count: int | None = None
+) -> None:
+    listed = tuple(ids[:LISTED_IDS])
+    report.faults += (Fault(kind, listed, len(ids) if count is None else count),)
     if report.status == "complete":
         report.status = "incomplete"
 

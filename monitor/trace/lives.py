@@ -13,7 +13,7 @@ from monitor.trace.life import CUTTING, OPEN, ClosedBy, Life
 from monitor.trace.memory import Memory
 from monitor.trace.output import Outbox
 from monitor.trace.paging import Pager
-from monitor.trace.pieces import items_size, pieces
+from monitor.trace.pieces import items_weight, pieces
 from monitor.trace.records import span_not_in_memory
 from monitor.trace.residue import residue_of
 from monitor.trace.rules import Rules
@@ -90,7 +90,11 @@ class Lives:
     def _flush_revisions(self) -> None:
         self.revisions_at = None
         for nth in sorted(self.memory.dirty):
-            self._revise(self.memory.closed[nth])
+            life = self.memory.closed[nth]
+            if life.revisable_at <= self.now:
+                self._revise(life)
+        if self.memory.dirty:
+            self._flush_at_next_multiple()
 
     def _flush_deltas(self) -> None:
         self.deltas_at = None
@@ -101,9 +105,11 @@ class Lives:
     def take(self, offset: int, raw: bytes, fragment: Fragment) -> None:
         """What came of one trace: whole where no limit is near, else item by item, which gives the same."""
         memory = self.memory
-        life = memory.by_trace.get(fragment.trace_id) or self._born(fragment.trace_id, offset)
-        size = items_size(raw, fragment)
         items = len(fragment.spans) + len(fragment.faults)
+        if not (items or fragment.scores):
+            return  # no moment of any life
+        life = memory.by_trace.get(fragment.trace_id) or self._born(fragment.trace_id, offset)
+        size = items_weight(raw, fragment)
         self.out.count("spans", len(fragment.spans))
         if life.number == OPEN:
             # The span that fills the life closes it, so one short of max_spans is still ordinary.
@@ -128,16 +134,25 @@ class Lives:
         """A budget may take the life away between two items; the next one then opens another. No two
         lives are born by one record: see _keep_closed_budget."""
         life = self.memory.by_trace.get(piece.trace_id) or self._born(piece.trace_id, offset)
-        full = life.count >= life.rules.max_spans and not piece.scores
-        if full and life.number != OPEN:
-            # Past max_spans: judged and counted, not kept.
-            self.out.count("past_max_spans")
+        if life.number != OPEN and self._full(life, piece, size):
+            # Judged and counted, not kept.
             self._look(life, offset, piece, kept=False)
+            if piece.spans:
+                self.out.count("past_max_spans")
+                life.unkept += 1
+                self._dirty(life)
             return
         self._keep(life, offset, raw, piece, size)
         if life.number == OPEN and life.count >= life.rules.max_spans:
             self._close(life, "max_spans")
         self.keep_budgets()
+
+    def _full(self, life: Life, piece: Fragment, size: int) -> bool:
+        """Whether a closed life may keep no more: by its spans, or since it alone would exceed the budget of all
+        closed ones (the latest never leaves by budget)."""
+        return (
+            life.count >= life.rules.max_spans and not piece.scores
+        ) or life.bytes + size > self.rules.closed_budget
 
     def _born(self, trace_id: str, offset: int) -> Life:
         memory = self.memory
@@ -150,7 +165,7 @@ class Lives:
             self.out.count("continued")
             life.continues = residue.life
             life.residue = residue.spans
-            life.bytes = residue.bytes
+            life.bytes += residue.bytes
             life.cut = True
         memory.add_open(life)
         life.scheduled = self.now + rules.max_lifetime_ms
@@ -170,7 +185,7 @@ class Lives:
         if life.number == OPEN:
             self.memory.bytes_open += size
             life.last_vt = self.now
-            life.complete = life.shape.add(spans)
+            life.complete = life.grow(spans)
             deadline = life.closing()[0]
             if deadline < life.scheduled:
                 life.scheduled = deadline
@@ -195,14 +210,17 @@ class Lives:
             self._dirty(life)
 
     def _dirty(self, life: Life) -> None:
-        """Something came late: the next flush revises the life."""
+        """Something came late: the next flush at which the life may be revised does so."""
         if life.dirty:
             return
         life.dirty = True
         self.memory.dirty.add(life.nth)
         if self.revisions_at is None:
-            self.revisions_at = next_multiple(self.rules.revision_flush_ms, self.now)
-            self.timers.push(self.revisions_at, FLUSH, REVISIONS)
+            self._flush_at_next_multiple()
+
+    def _flush_at_next_multiple(self) -> None:
+        self.revisions_at = next_multiple(self.rules.revision_flush_ms, self.now)
+        self.timers.push(self.revisions_at, FLUSH, REVISIONS)
 
     # --- lives end ---------------------------------------------------------------------------------------
 
@@ -217,6 +235,7 @@ class Lives:
             life.cut = True
         if life.cut:
             self.out.count("cut")
+        life.shape = None
         self.memory.close(life)
         self._conclude(life, closing=True)
         self.timers.push(life.deadline, EVICTION, life.nth)
@@ -246,6 +265,10 @@ class Lives:
             life.part = done.part
         life.dirty = False
         life.content = None
+        # Judging costs time by the size of the life, being late costs its sender one score: each revision
+        # waits one flush longer than the last. Thresholds do not wait for it.
+        life.revisable_at = self.now + life.judged * self.rules.revision_flush_ms
+        life.judged += 1
         self.memory.renumber(life)
         new, life.stored = life.fragments[life.stored :], len(life.fragments)
         out.closed.append(

@@ -33,8 +33,52 @@ class Budget(msgspec.Struct, frozen=True):
 DEFAULT: Final = Budget()
 
 
+class Layout:
+    """What the neighbourhoods of all spans of a trace share: made once, however many pages it has.
+
+    in_order  the spans in causal order, part after part
+    position  span_id -> place in that order
+    request   flow tokens of what the user asked for
+    """
+
+    __slots__ = (
+        "_families",
+        "by_id",
+        "children",
+        "in_order",
+        "position",
+        "report",
+        "request",
+        "trees",
+    )
+
+    def __init__(self, report: IdentityReport) -> None:
+        self.report = report
+        self.by_id = report.by_id
+        self.children = report.children
+        self.trees = parts(report)
+        self.in_order = [span for part in self.trees for span in part.spans]
+        self.position = {span.span_id: place for place, span in enumerate(self.in_order)}
+        self.request = user_request(self.trees) or NO_TOKENS
+        self._families: dict[str, list[Span]] = {}
+
+    def children_of(self, span_id: str) -> list[Span]:
+        """In causal order."""
+        family = self._families.get(span_id)
+        if family is None:
+            by_id = self.by_id
+            family = sorted((by_id[child] for child in self.children.get(span_id, ())), key=rank)
+            self._families[span_id] = family
+        return family
+
+
 def neighbourhood(
-    report: IdentityReport, centre: str, budget: Budget = DEFAULT, *, trace_id: str = ""
+    report: IdentityReport,
+    centre: str,
+    budget: Budget = DEFAULT,
+    *,
+    trace_id: str = "",
+    layout: Layout | None = None,
 ) -> Neighbourhood:
     """Neighbourhood of the span ``centre`` in the trace that ``report`` is about.
 
@@ -45,6 +89,7 @@ def neighbourhood(
 
     trace_id  of the trace. A link is followed only if it names this very trace: span ids of another one may be the
               same. Without it no link is followed, and each is listed as a gap
+    layout    of this report, where several neighbourhoods are drawn
     """
     if report.status == "rejected":
         return Neighbourhood(
@@ -53,26 +98,24 @@ def neighbourhood(
     span = report.by_id.get(centre)
     if span is None:
         return Neighbourhood("partial", centre, gaps=(f"span {centre} never came",))
-    drawing = _Drawing(report, span, budget, trace_id)
+    drawing = _Drawing(layout or Layout(report), span, budget, trace_id)
     drawing.take_all()
     return drawing.finished()
 
 
 class _Drawing:
-    def __init__(self, report: IdentityReport, centre: Span, budget: Budget, trace_id: str) -> None:
-        self.by_id = report.by_id
-        self.children = report.children
-        self.report = report
+    def __init__(self, layout: Layout, centre: Span, budget: Budget, trace_id: str) -> None:
+        self.by_id = layout.by_id
+        self.children = layout.children
+        self.children_of = layout.children_of
+        self.report = layout.report
         self.centre = centre
         self.budget = budget
         self.trace_id = trace_id
-        trees = parts(report)
-        self.part: Part = next(part for part in trees if centre.span_id in part.entered)
-        self.position = {
-            s.span_id: n for n, s in enumerate(s for part in trees for s in part.spans)
-        }
-        self.in_order = [s for part in trees for s in part.spans]
-        self.request = user_request(trees) or NO_TOKENS
+        self.part: Part = next(part for part in layout.trees if centre.span_id in part.entered)
+        self.position = layout.position
+        self.in_order = layout.in_order
+        self.request = layout.request
         self.taken: dict[str, Span] = {centre.span_id: centre}
         self.edges: dict[Edge, None] = {}
         self.gaps: dict[str, None] = {}
@@ -156,21 +199,18 @@ class _Drawing:
         """Level by level, each in the order of the walk."""
         level = [self.centre]
         for _ in range(self.budget.hops):
-            level = [child for span in level for child in self._children_of(span.span_id)]
+            level = [child for span in level for child in self.children_of(span.span_id)]
             yield from level
         deeper = sum(len(self.children.get(span.span_id, ())) for span in level)
         if deeper:
             self._gap(f"descendants deeper than {self.budget.hops} hops left out")
-
-    def _children_of(self, span_id: str) -> list[Span]:
-        return sorted((self.by_id[child] for child in self.children.get(span_id, ())), key=rank)
 
     def _siblings(self) -> tuple[list[Span], list[Span]]:
         """(before, after) the centre, the nearest first."""
         parent = self.centre.parent_span_id
         if parent is None or parent not in self.by_id:
             return [], []
-        family = self._children_of(parent)
+        family = self.children_of(parent)
         at = family.index(self.centre)
         hops = self.budget.hops
         before, after = family[max(0, at - hops) : at], family[at + 1 : at + 1 + hops]

@@ -12,9 +12,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from monitor.model import Forensics, Span, SpanEvidence, SpanFault, SpanScore
+from monitor.model import OTHER, Forensics, Span, SpanEvidence, SpanFault, SpanScore
 from monitor.policy.rules import Finding
 from monitor.trace.rules import Rules, Severity, higher
+from monitor.trace.scorers import SCORER_LIMIT
 
 Reason = Literal["threshold", "scalar", "policy", "identity", "fault"]
 REASON_ORDER: Final[dict[str, int]] = {
@@ -108,6 +109,17 @@ class Page(msgspec.Struct, array_like=True):
 Pages = dict[tuple[str, str], Page]
 
 
+def threshold_page(pages: Pages, scorer: str, rules: Rules) -> tuple[str, str]:
+    """Key of the scorer's page. Each page costs time by the size of the trace, so scorers that the settings do
+    not name share one, ``other``, past SCORER_LIMIT of them."""
+    key = ("threshold", scorer)
+    if key in pages or scorer in rules.named_scorers:
+        return key
+    if sum(reason == "threshold" for reason, _ in pages) < SCORER_LIMIT:
+        return key
+    return ("threshold", OTHER)
+
+
 def incident_id(trace_id: str, life: int, name: str, reason: str) -> str:
     """The same while pending, at close and in every revision."""
     return hashlib.sha256(msgspec.json.encode((trace_id, life, name, reason))).hexdigest()[:32]
@@ -127,9 +139,13 @@ def span_candidate(
     )
 
 
-def score_candidate(score: SpanScore, threshold: float | None, rules: Rules) -> Candidate:
-    """Of a score whose span is not here: all that is known is what the score itself says."""
+def alone_candidate(score: SpanScore, rules: Rules) -> Candidate | None:
+    """Of a score whose span is not here, if at or over the threshold of the role that it names: all that is
+    known is what the score itself says."""
     own = score.score
+    threshold = rules.thresholds.value(score.service, own.scorer, score.role)
+    if own.value < threshold:
+        return None
     return Candidate(
         own.scorer,
         own.version,

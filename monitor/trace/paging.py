@@ -7,8 +7,15 @@ from typing import Final
 from monitor.model import MEMBER, MEMBER_IF_SCORED, Fault, Forensics, Fragment, Span, SpanScore
 from monitor.trace.life import Life
 from monitor.trace.output import Outbox
-from monitor.trace.pages import Candidate, Page, fault_candidates, span_candidate
-from monitor.trace.records import pending_incident
+from monitor.trace.pages import (
+    Candidate,
+    Page,
+    alone_candidate,
+    fault_candidates,
+    span_candidate,
+    threshold_page,
+)
+from monitor.trace.records import pending_incident, span_not_in_memory
 
 PENDING: Final = Forensics("pending")
 
@@ -44,11 +51,11 @@ class Pager:
                 if kept:
                     life.waiting.pop(span.span_id, None)
         for late in fragment.scores:
-            known = life.load().find(late.span_id)
-            if known is None:
-                life.waiting.setdefault(late.span_id, []).append(late)
-            else:
-                self._join(known, late)
+            copies = life.load().copies(late.span_id)
+            for span in copies:  # of an id that is there twice nothing says which one is meant
+                self._join(span, late)
+            if not copies:
+                self._wait(late, kept)
         for fault in fragment.faults:
             self.out.count("faults")
             if not kept and life.broken.setdefault(fault.fault, fault) is fault:
@@ -56,6 +63,19 @@ class Pager:
             for candidate in fault_candidates(fault, life.rules):
                 if candidate.threshold is not None:
                     self._page(candidate, Forensics("rejected", (Fault(fault.fault, (), 1),)))
+
+    def _wait(self, score: SpanScore, kept: bool) -> None:
+        """A score without its span. One that the life does not keep cannot wait: it says now what it would
+        have said at the end."""
+        life = self.life
+        if kept:
+            life.waiting.setdefault(score.span_id, []).append(score)
+            return
+        candidate = alone_candidate(score, life.rules)
+        if candidate is not None:
+            self._page(candidate, PENDING)
+        self.out.count("span_not_in_memory")
+        self.out.records.append(span_not_in_memory(life.trace_id, score))
 
     def _join(self, span: Span, late: SpanScore) -> None:
         """A score that came apart from its span counts with the span's own role and service."""
@@ -73,7 +93,11 @@ class Pager:
     def _page(self, candidate: Candidate, forensics: Forensics) -> None:
         life = self.life
         rejected = forensics.status == "rejected"
-        key = ("identity", "") if rejected else ("threshold", candidate.scorer)
+        key = (
+            ("identity", "")
+            if rejected
+            else threshold_page(life.pages, candidate.scorer, life.rules)
+        )
         page = life.pages.get(key)
         if page is None:
             page = life.pages[key] = Page(

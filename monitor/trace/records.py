@@ -33,6 +33,7 @@ INCIDENT_LIMIT: Final = (
     900_000  # bytes: below the broker's default message limit with room for headers
 )
 LISTED_SPANS: Final = 500
+LISTED_REDUCTIONS: Final = 200  # about 1 kB each; only settings that name more scorers get there
 FRAGMENTS_TOPIC: Final = "monitor.fragments"  # where the fold's own input has its coordinates
 MONITOR_SERVICE: Final = "agent-monitor"  # service of an incident that is about the monitor itself
 
@@ -74,6 +75,10 @@ def verdict(
             closed_at_ms=life.closed_at_ms,
             provenance=provenance(partition, life, life.last_offset, {}),
         )
+    reductions = judged.reductions
+    if len(reductions) > LISTED_REDUCTIONS:
+        ranked = sorted(reductions, key=lambda r: -(r.max_score or 0.0))
+        reductions = tuple(ranked[:LISTED_REDUCTIONS])
     service, model_version = judged.service, judged.model_version
     if not judged.spans and judged.faults:
         service, model_version = judged.faults[0].service, judged.faults[0].model_version
@@ -90,9 +95,12 @@ def verdict(
         span_count=len(judged.members),
         redelivered=judged.report.redelivered,
         forensics=forensics,
-        reductions=judged.reductions,
+        reductions=reductions,
         closed_at_ms=life.closed_at_ms,
-        provenance=provenance(partition, life, life.last_offset, judged.gate),
+        provenance=provenance(
+            partition, life, life.last_offset, {r.scorer: judged.gate[r.scorer] for r in reductions}
+        ),
+        reductions_left_out=len(judged.reductions) - len(reductions),
     )
 
 
@@ -137,8 +145,8 @@ def concluded_incident(
         evidence = [best.evidence, *evidence]
     if around.status == "refused":
         evidence += _copies(judged, best)
-    shown = set(listed)
-    others = _others([s for s in judged.spans if s.span_id not in shown])
+    count, digest = judged.others(set(listed))
+    others = {"count": count, "digest": digest}
     return _incident(partition, life, page, forensics, around, tuple(evidence), others, judged.gate)
 
 
@@ -346,11 +354,6 @@ def _summary(page: Page, status: str) -> str:
         case _:
             text = f"{page.name}: the trace could not be judged"
     return f"{text}; forensics {status}"
-
-
-def _others(spans: list[Span]) -> dict[str, Any]:
-    pairs = sorted((span.span_id, span.content_hash.hex()) for span in spans)
-    return {"count": len(pairs), "digest": hashlib.sha256(encode_json(pairs)).hexdigest()}
 
 
 def _caused_at(page: Page, evidence: tuple[SpanEvidence, ...]) -> int:

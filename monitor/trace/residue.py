@@ -18,6 +18,10 @@ from monitor.trace.life import Life
 SPAN_LIMIT: Final = 64
 BYTES_LIMIT: Final = 64_000
 
+# Beside the encoded bytes: what a residue and each of its spans cost decoded (tokens twice their encoded size).
+RESIDUE_BYTES: Final = 600
+SPAN_BYTES: Final = 800
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -52,7 +56,12 @@ def residue_of(life: Life, deadline: int) -> Residue:
         kept.append((-place, span))
     kept.sort(key=lambda entry: entry[0])
     return Residue(
-        life.trace_id, life.birth, life.nth, tuple(span for _, span in kept), size, deadline
+        life.trace_id,
+        life.birth,
+        life.nth,
+        tuple(span for _, span in kept),
+        RESIDUE_BYTES + SPAN_BYTES * len(kept) + 2 * size,
+        deadline,
     )
 
 

@@ -36,6 +36,7 @@ class Rules:
         "matcher",
         "max_lifetime_ms",
         "max_spans",
+        "named_scorers",
         "open_budget",
         "residue_budget",
         "revision_flush_ms",
@@ -51,6 +52,9 @@ class Rules:
         self.content = content
         self.thresholds = Thresholds(settings)
         self.lowest = self.thresholds.lowest
+        self.named_scorers = frozenset(settings.scorers) | {
+            rule.scorer for rule in settings.threshold_overrides
+        }
         self.matcher = Matcher(settings.policies, self.thresholds)
         life = settings.lifecycle
         self.root_grace_ms = max(1, life.root_grace_ms)

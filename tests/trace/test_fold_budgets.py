@@ -8,9 +8,9 @@ from monitor.codec import encode_fold_record
 from monitor.model import Fragment, Source, Span
 from monitor.policy.rules import Policy, Step
 from monitor.trace.config import FoldSettings, Lifecycle
-from monitor.trace.life import Content, Life
-from monitor.trace.pieces import items_size, pieces
-from monitor.trace.residue import residue_of
+from monitor.trace.life import LIFE_BYTES, Content, Life
+from monitor.trace.pieces import ITEM_BYTES, items_weight, pieces
+from monitor.trace.residue import RESIDUE_BYTES, SPAN_BYTES, residue_of
 from monitor.trace.rules import Rules
 from tests.trace.folding import (
     START,
@@ -24,9 +24,10 @@ from tests.trace.folding import (
 )
 from tests.trace.truth import detail, sid
 
-SPAN = len(msgspec.msgpack.encode(scored(0, None, 0.1)))
-CHILD = len(msgspec.msgpack.encode(scored(1, 0, 0.1)))
-THREE_SPANS = (2 * SPAN + CHILD) * 4 // 3 + 2  # a quarter of it is for residues
+SPAN = ITEM_BYTES + len(msgspec.msgpack.encode(scored(0, None, 0.1)))
+CHILD = ITEM_BYTES + len(msgspec.msgpack.encode(scored(1, 0, 0.1)))
+LIFE = LIFE_BYTES + SPAN  # of one root
+TWO_LIVES = (2 * LIFE + CHILD) * 4 // 3 + 2  # a quarter of it is for residues
 
 
 def test_a_fragment_weighs_what_its_items_weigh_however_it_is_cut() -> None:
@@ -39,13 +40,13 @@ def test_a_fragment_weighs_what_its_items_weigh_however_it_is_cut() -> None:
         )
         raw = encode_fold_record(whole)
         alone = list(pieces(raw, whole))
-        assert items_size(raw, whole) == sum(size for _, _, size in alone)
-        assert [items_size(r, f) for r, f, _ in alone] == [size for _, _, size in alone]
+        assert items_weight(raw, whole) == sum(size for _, _, size in alone)
+        assert [items_weight(r, f) for r, f, _ in alone] == [size for _, _, size in alone]
         assert len(alone) == 2 * n + 1
 
 
 def test_open_lives_over_the_budget_close_oldest_birth_first() -> None:
-    log = Log(settings_of(open_bytes=3 * SPAN))
+    log = Log(settings_of(open_bytes=3 * LIFE))
     log.spans("a", scored(0), at=0)
     log.spans("b", scored(0), at=0)
     log.spans("c", scored(0), at=0)
@@ -54,11 +55,11 @@ def test_open_lives_over_the_budget_close_oldest_birth_first() -> None:
     assert [(v.trace_id, v.closed_by, v.cut) for v in log.verdicts] == [
         (tid("a"), "pressure", True)
     ]
-    assert log.fold.bytes_open == 3 * SPAN
+    assert log.fold.bytes_open == 3 * LIFE
 
 
 def test_a_life_larger_than_the_budget_closes_by_itself_and_goes_on_late() -> None:
-    log = Log(settings_of(open_bytes=2 * CHILD))
+    log = Log(settings_of(open_bytes=LIFE_BYTES + 2 * CHILD))
     log.spans("a", *(scored(n, 0) for n in range(1, 6)), at=0)
     assert [(v.closed_by, v.span_count) for v in log.verdicts] == [("pressure", 3)]
     log.until(5)
@@ -66,7 +67,7 @@ def test_a_life_larger_than_the_budget_closes_by_itself_and_goes_on_late() -> No
 
 
 def test_closed_lives_leave_by_their_lowest_last_number() -> None:
-    log = Log(settings_of(root_grace_ms=1_000, closed_bytes=THREE_SPANS))
+    log = Log(settings_of(root_grace_ms=1_000, closed_bytes=TWO_LIVES))
     log.spans("a", scored(0), at=0)
     log.until(1)
     log.spans("b", scored(0), at=2)
@@ -102,7 +103,7 @@ def test_a_score_that_waited_for_a_span_past_max_spans_is_judged_and_stays_alone
 
 
 def test_a_dirty_life_is_revised_before_the_budget_takes_it() -> None:
-    log = Log(settings_of(root_grace_ms=1_000, revision_flush_ms=60_000, closed_bytes=THREE_SPANS))
+    log = Log(settings_of(root_grace_ms=1_000, revision_flush_ms=60_000, closed_bytes=TWO_LIVES))
     log.spans("a", scored(0), at=0)
     log.spans("b", scored(0), at=1.5)
     log.spans("a", scored(1, 0), at=1.6)
@@ -121,7 +122,7 @@ def test_a_smaller_budget_in_new_settings_holds_at_once() -> None:
     log = Log(settings_of())
     for name in "abc":
         log.spans(name, scored(0), at=0)
-    log.put(settings_record(settings_of(open_bytes=SPAN), (0, 2)))
+    log.put(settings_record(settings_of(open_bytes=LIFE), (0, 2)))
     assert [v.closed_by for v in log.verdicts] == ["pressure", "pressure"]
 
 
@@ -188,7 +189,7 @@ def test_a_residue_is_bounded_and_skips_what_is_too_large() -> None:
     life.content.add(Fragment(tid("a"), (scored(0), *small, scored("elevated", 0, 0.9), large)))
     residue = residue_of(life, 5)
     assert len(residue.spans) == 63  # of the 64 that rank first one is too large
-    assert residue.bytes < 64_000
+    assert residue.bytes < 200_000  # decoded: a residue may hold 64 kB of encoded spans
     assert residue.spans[-1].span_id == sid("elevated")  # in order of arrival
     assert residue.spans[0].span_id == sid(38)  # the latest tagged ones
 
@@ -203,7 +204,7 @@ def test_an_uncut_life_leaves_nothing() -> None:
 def test_residues_have_a_quarter_of_the_closed_budget_oldest_out_first() -> None:
     """Each holds one tagged span; the quarter holds one and a half of them."""
     span = scored(1, 0, detail=detail("egress"))
-    size = len(msgspec.msgpack.encode(span))
+    size = RESIDUE_BYTES + SPAN_BYTES + 2 * len(msgspec.msgpack.encode(span))
     log = Log(FoldSettings(lifecycle=msgspec.structs.replace(CUT, closed_bytes=6 * size)))
     for at, name in enumerate("abc"):
         log.spans(name, span, scored(2, 0), at=at)

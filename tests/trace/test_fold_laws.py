@@ -63,12 +63,12 @@ ROOMY = FoldSettings(
 )
 # Budgets of a handful of spans, reached again and again.
 TIGHT = FoldSettings(
-    lifecycle=msgspec.structs.replace(LIFECYCLE, open_bytes=2_500, closed_bytes=4_000),
+    lifecycle=msgspec.structs.replace(LIFECYCLE, open_bytes=12_000, closed_bytes=20_000),
     policies=(POLICY,),
 )
 STRICT = FoldSettings(
     lifecycle=msgspec.structs.replace(
-        LIFECYCLE, idle_ms=1_000, late_window_ms=3_000, open_bytes=1_000, closed_bytes=1_500
+        LIFECYCLE, idle_ms=1_000, late_window_ms=3_000, open_bytes=5_000, closed_bytes=8_000
     ),
     thresholds={"tool_call": 0.2},
     redelivery="reject",

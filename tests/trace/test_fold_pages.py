@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from monitor.codec import canonical_json
-from monitor.model import GateRecord, Incident, Score
+from monitor.model import GateRecord, Incident, Score, Span
 from monitor.trace.config import FoldSettings, ScorerRule
 from tests.trace.folding import START, Log, late_score, scored, unusable
 from tests.trace.truth import sid
@@ -245,20 +245,29 @@ def test_an_incident_stays_under_its_limit_and_counts_what_it_left_out() -> None
     assert last.others["left_out"]["evidence"] > 0
 
 
-def test_an_incident_of_a_trace_with_thousands_of_scorers_is_sealed_as_it_is() -> None:
-    """The gates of all of them do not fit; a digest over something else than the record says it was forged."""
-    log = Log()
-    hostile = [
+def many_scorers(n: int) -> list[Span]:
+    return [
         msgspec.structs.replace(
-            scored(n, 0, None),
-            scores=tuple(Score("s" * 100 + f"{n}/{k}", "1", 0.1) for k in range(32)),
+            scored(place, 0, None),
+            scores=tuple(Score("s" * 100 + f"{place}/{k}", "1", 0.1) for k in range(32)),
         )
-        for n in range(1, 320)
+        for place in range(1, n + 1)
     ]
-    log.spans("a", scored(0, None, 0.9), *hostile)
+
+
+def test_an_incident_whose_settings_name_thousands_of_scorers_is_sealed_as_it_is() -> None:
+    """The gates of all of them do not fit; a digest over something else than the record says it was forged."""
+    spans = many_scorers(319)
+    declared = {score.scorer: ScorerRule() for span in spans for score in span.scores}
+    log = Log(FoldSettings(scorers=declared))
+    log.spans("a", scored(0, None, 0.9), *spans)
     log.until(10)
     last = log.incidents[-1]
     bare = canonical_json(msgspec.structs.replace(last, digest=""))
     assert len(bare) <= 900_000
     assert last.digest == hashlib.sha256(bare).hexdigest()
     assert last.others["left_out"]["gates"] > 0
+    [verdict] = log.verdicts
+    assert (len(verdict.reductions), verdict.reductions_left_out) == (200, 319 * 32 + 1 - 200)
+    assert verdict.reductions[0].max_score == 0.9
+    assert len(canonical_json(verdict)) <= 900_000
