@@ -5,70 +5,39 @@ Field order is free (the Collector writes fields, and messages, back to front).
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from monitor.intake import reasons, refuse, wire
+from monitor.intake.attributes import ProtoAttributes
 from monitor.intake.batch import Batch, KafkaRecord
-from monitor.intake.config import IntakeConfig, is_accepted
-from monitor.intake.conventions import EVALUATION_EVENT, SERVICE_NAME
-from monitor.intake.evaluations import (
-    JUDGES,
-    Given,
-    Scorekeeper,
-    of_attributes,
-    of_output,
-    role_of,
-    targets_of,
-)
-from monitor.intake.found import PER_SPAN, REPEATS, SCORES, Found, Hit
-from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, diagnose
+from monitor.intake.config import IntakeConfig
+from monitor.intake.envelope import check_count, check_size
+from monitor.intake.evaluations import Scorekeeper
+from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose
 from monitor.intake.loose import Unusable
-from monitor.intake.meaning import KIND_NAMES, Interpreter
-from monitor.model import MEMBER, UNKNOWN, Link, Source, Span, SpanFault
+from monitor.intake.meaning import Interpreter
+from monitor.intake.otlp import NOTHING, Origin, Origins, SpanReader
+from monitor.model import Source
 
-_HASH_BYTES: Final = 16
-_CACHED: Final = 128  # bytes of an attribute that is worth remembering: longer ones are content
-_RESOURCE: Final = 4_096  # bytes of a resource that is worth remembering
-_KEY_FIELD: Final = 0x0A  # tag of a KeyValue's key
-_LONG: Final = 128  # lengths below have one byte
-_EVENT_NAME: Final = EVALUATION_EVENT.encode()
+_NO_TRACE: Final = bytes(TRACE_BYTES)
+_NO_SPAN: Final = bytes(SPAN_BYTES)
+_STATUSES: Final = 1_000  # statuses remembered: error messages are many
 
-
-# Span and parent id, kind, start, end, number of attributes and events: the fixed part of what is hashed.
-_HEAD: Final = struct.Struct("<8s8siQQII")
-# Of an attribute: canonical bytes, where it belongs (None: nobody reads it), value.
-_Said = tuple[bytes, Hit | None, Any]
-_Hits = list[tuple[Hit, Any]]
-# Of all attributes of a span: canonical bytes, what the conventions read, of these the ids and the scores, and
-# what identifies the span's meaning (None: nothing does, it has content).
-_Read = tuple[list[bytes], _Hits, _Hits, _Hits, list[object] | None]
-
-
-class _Origin(NamedTuple):
-    """Where a span stands in its message."""
-
-    resource: bytes
-    scope: bytes
-    service: str
-    service_bytes: bytes
-    kept: frozenset[str]  # keep rules that the resource satisfies
+# A span, parsed or (of a message that does not parse as a whole) its bytes.
+_Cut = tuple[Origin, wire.WireMessage | bytes]
 
 
 class ProtoTraces:
     def __init__(self, config: IntakeConfig, interpreter: Interpreter, keeper: Scorekeeper) -> None:
         self._bounds = config.bounds
-        self._keep = config.keep
-        self._interpreter = interpreter
-        self._keeper = keeper
-        self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"otlp-span")
-        # Attribute bytes -> what they say, for those that come again and again.
-        self._seen: dict[bytes, _Said] = {}
-        self._hits: dict[bytes, Hit | None] = {}
-        self._services: dict[bytes, tuple[str, frozenset[str]]] = {}
+        self._max_attributes, self._max_events = config.bounds.attributes, config.bounds.events
+        self._keep = bool(config.keep)
+        self._attributes = ProtoAttributes(interpreter.lookup, config.bounds.cache)
+        self._origins = Origins(config, self._attributes)
+        self._reader = SpanReader(config, interpreter, keeper, self._attributes, _whole)
+        self._statuses: dict[bytes, bytes] = {b"": b"0\0"}
 
     def decode(
         self, topic: str, partition: int, records: Sequence[KafkaRecord], batch: Batch
@@ -76,287 +45,175 @@ class ProtoTraces:
         """Every span becomes a span, a fault or a dead letter; a message that cannot be cut into spans is a
         dead letter whole."""
         roles: list[str] = []
+        read = self._span
         for record in records:
             value = record.value
             if not value:
                 batch.counts["ignored", "tombstone" if value is None else "empty"] += 1
                 continue
-            at = (topic, partition, record.offset)
+            offset, timestamp = record.offset, record.timestamp
             try:
+                check_size(value, self._bounds)
                 spans = self._cut(value)
+                check_count(spans, self._bounds)
             except Unusable as unusable:
-                source = Source(*at, 0, record.timestamp)
+                source = Source(topic, partition, offset, 0, timestamp)
                 refuse.item(batch, unusable.reason, unusable.detail, source, value)
                 continue
             if not spans:
                 batch.counts["ignored", "empty"] += 1
             for index, (origin, span) in enumerate(spans):
-                source = Source(*at, index, record.timestamp)
+                source = Source(topic, partition, offset, index, timestamp)
                 try:
-                    role = self._span(span, origin, source, batch)
+                    role = read(span, origin, source, batch)
                 except Unusable as unusable:
-                    whole = wire.message_of(origin.resource, origin.scope, span)
-                    refuse.item(batch, unusable.reason, unusable.detail, source, whole)
+                    refuse.item(
+                        batch, unusable.reason, unusable.detail, source, _whole(origin, span)
+                    )
                 else:
                     if role is not None:
                         roles.append(role)
         for role, count in Counter(roles).items():
             batch.counts["spans", role] += count
 
-    def _cut(self, value: bytes) -> list[tuple[_Origin, bytes]]:
-        """The spans of a message, still as bytes. Raises Unusable for the message as a whole."""
-        bounds = self._bounds
-        if len(value) > bounds.message_bytes:
-            raise Unusable(
-                reasons.TOO_LARGE,
-                f"message has {len(value)} bytes, at most {bounds.message_bytes} are read",
-            )
-        spans: list[tuple[_Origin, bytes]] = []
+    def _cut(self, value: bytes) -> list[_Cut]:
+        """The spans of a message. Raises Unusable for the message as a whole."""
+        spans: list[_Cut] = []
         try:
-            for packed in wire.Traces.FromString(value).resource_spans:
-                resource_spans = wire.ResourceSpans.FromString(packed)
-                resource = resource_spans.resource
-                service, kept = self._services.get(resource) or self._resource(resource)
-                for scoped in resource_spans.scope_spans:
-                    scope_spans = wire.ScopeSpans.FromString(scoped)
-                    origin = _Origin(resource, scope_spans.scope, service, service.encode(), kept)
-                    spans.extend((origin, span) for span in scope_spans.spans)
-        except wire.WireError as error:
-            raise Unusable(reasons.NOT_PROTOBUF, "message is no OTLP traces protobuf") from error
-        if len(spans) > bounds.spans_per_message:
-            raise Unusable(
-                reasons.TOO_MANY_SPANS,
-                f"message has {len(spans)} spans, at most {bounds.spans_per_message} are read",
-            )
+            message = wire.Traces.FromString(value)
+        except wire.WireError:
+            for resource, scope, packed in sliced(value):
+                spans.append((self._origins.origin(resource, scope, attributes_of), packed))
+            return spans
+        for resource_spans in message.resource_spans:
+            resource = resource_spans.resource
+            for scope_spans in resource_spans.scope_spans:
+                origin = self._origins.origin(resource, scope_spans.scope, attributes_of)
+                # A list: handing out items of a message while others are allocated costs twice as much.
+                spans += [(origin, span) for span in scope_spans.spans]
         return spans
 
-    def _resource(self, resource: bytes) -> tuple[str, frozenset[str]]:
-        """Service name and satisfied keep rules of a resource; what does not decode is not there."""
-        said: dict[str, Any] = {}
-        for packed in wire.Resource.FromString(resource).attributes:
-            try:
-                key, value = _key_value(packed)
-            except Unusable:
-                continue
-            if key == SERVICE_NAME or key in self._keep:
-                said.setdefault(key, value)
-        service = said.get(SERVICE_NAME)
-        service = service[: self._bounds.label] if isinstance(service, str) and service else UNKNOWN
-        said[SERVICE_NAME] = service
-        kept = frozenset(
-            key for key, accepted in self._keep.items() if is_accepted(said.get(key), accepted)
-        )
-        if len(resource) <= _RESOURCE:
-            if len(self._services) >= self._bounds.cache:
-                self._services.clear()
-            self._services[resource] = service, kept
-        return service, kept
-
-    def _span(self, packed: bytes, origin: _Origin, source: Source, batch: Batch) -> str | None:
+    def _span(
+        self, span: wire.WireMessage | bytes, origin: Origin, source: Source, batch: Batch
+    ) -> str | None:
         """Puts one span into ``batch`` and gives its role; None if it became something else."""
-        bounds, interpreter, service = self._bounds, self._interpreter, origin.service
-        try:
-            raw = wire.Span.FromString(packed)
-        except wire.WireError as error:
-            raise Unusable(reasons.NOT_PROTOBUF, "span is no OTLP span protobuf") from error
-        # Lists: handing out items of a message while others are allocated costs twice as much.
+        if isinstance(span, bytes):
+            try:
+                raw = wire.Span.FromString(span)
+            except wire.WireError as error:
+                detail = "span is no OTLP span protobuf"
+                raise Unusable(reasons.NOT_PROTOBUF, detail) from error
+        else:
+            raw = span
         attributes: list[bytes] = list(raw.attributes)
-        events: Sequence[bytes] = raw.events
-        if len(attributes) > bounds.attributes or len(events) > bounds.events:
+        events: Sequence[Any] = raw.events
+        links: Sequence[Any] = raw.links
+        if len(attributes) > self._max_attributes or len(events) > self._max_events:
             raise Unusable(
                 reasons.TOO_MANY_ATTRIBUTES,
                 f"span has {len(attributes)} attributes and {len(events)} events",
             )
-        canonical, said, ids, given_scores, key = self._read(attributes)
-        if self._keep and not self._is_kept(attributes, origin):
+        said = list(map(self._attributes.__getitem__, attributes))
+        if self._keep and not self._origins.is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None
         try:
-            name = interpreter.name(raw.name.decode(), batch) if raw.name else ""
+            name = raw.name.decode()
+            extras = NOTHING
+            if events or links:
+                extras = self._reader.extras(_events(events), _links(links), batch)
         except UnicodeDecodeError as error:
-            raise Unusable(reasons.NOT_UTF8, "name is not UTF-8") from error
+            raise Unusable(reasons.NOT_UTF8, "a name is not UTF-8") from error
 
-        trace_raw, span_raw, parent_raw = raw.trace_id, raw.span_id, raw.parent_span_id
-        trace_id = trace_raw.hex() if len(trace_raw) == TRACE_BYTES and any(trace_raw) else None
-        span_id = span_raw.hex() if len(span_raw) == SPAN_BYTES and any(span_raw) else None
-        has_parent = any(parent_raw)
-        good_parent = not has_parent or len(parent_raw) == SPAN_BYTES
-
-        links: tuple[Link, ...] = ()
-        packed_links: Sequence[bytes] = raw.links
-        if packed_links:
-            links = self._links(packed_links, batch)
-        given: list[Given] = []
-        canonical_events = self._events(events, given) if events else []
-        repeats = key is not None and not links
-        found = None
-        if given_scores or not repeats:
-            found = Found.of(given_scores if repeats else said)
-            given = [*of_attributes(found), *given]
-            if not given and interpreter.kind_of(found) in JUDGES:
-                given = list(of_output(found, name))
-        scores = self._keeper.accept(given, trace_id, span_id, source, batch) if given else ()
-        scored = bool(scores)
-        if repeats:
-            whole = (name, scored, *(key or ()))
-            meaning = interpreter.meanings.get(whole)
-            if meaning is None or meaning.unknown is not None:
-                meaning = interpreter.remembered(whole, said, name, batch, scored=scored)
-            role, kind, model, detail, _ = meaning
-            if ids:
-                detail = interpreter.with_ids(detail, ids)
-        else:
-            is_root = not has_parent
-            role, kind, model, detail, _ = interpreter.derive(
-                found or Found(), name, batch, is_root=is_root, scored=scored, links=links
-            )
-        if trace_id is None or span_id is None or not good_parent:
-            field, bad, size = (
-                ("trace_id", trace_raw, TRACE_BYTES)
-                if trace_id is None
-                else ("span_id", span_raw, SPAN_BYTES)
-                if span_id is None
-                else ("parent_span_id", parent_raw, SPAN_BYTES)
-            )
-            fault, why = diagnose(field, bad, size)
-            broken = SpanFault(fault, why, service, role, name, model, scores, source)
-            message = wire.message_of(origin.resource, origin.scope, packed)
-            refuse.span(batch, trace_id, span_id, broken, message)
-            return None
-        if scored and (kind in JUDGES or not repeats):
-            judging = found or Found()
-            targets = targets_of(judging, trace_id, links, kind)
-            if targets is not None:
-                self._keeper.detach(
-                    scores, targets, service, role_of(judging), trace_id, span_id, source, batch
-                )
-                scores = ()
-        start, end = raw.start_time_unix_nano, raw.end_time_unix_nano
-        state = self._hash.copy()
-        state.update(
-            _HEAD.pack(
-                span_raw, parent_raw, raw.kind, start, end, len(canonical), len(canonical_events)
-            )
+        trace, span_id, parent = raw.trace_id, raw.span_id, raw.parent_span_id
+        good_trace = len(trace) == TRACE_BYTES and trace != _NO_TRACE
+        fault: IdFault | None = None
+        if (
+            not good_trace
+            or len(span_id) != SPAN_BYTES
+            or span_id == _NO_SPAN
+            or len(parent) not in (0, SPAN_BYTES)
+        ):
+            good_span = len(span_id) == SPAN_BYTES and span_id != _NO_SPAN
+            if not good_trace:
+                fault = diagnose("trace_id", trace, TRACE_BYTES)
+            elif not good_span:
+                fault = diagnose("span_id", span_id, SPAN_BYTES)
+            elif any(parent):
+                fault = diagnose("parent_span_id", parent, SPAN_BYTES)
+            span_id = span_id if good_span else b""
+        status = raw.status
+        return self._reader.accept(
+            origin,
+            span,
+            source,
+            trace.hex() if good_trace else None,
+            span_id,
+            parent if any(parent) else b"",
+            fault,
+            name,
+            raw.kind,
+            raw.start_time_unix_nano,
+            raw.end_time_unix_nano,
+            self._statuses.get(status) or self._status(status),
+            said,
+            extras,
+            batch,
         )
-        canonical.sort()
-        state.update(
-            b"\0".join(
-                (
-                    raw.name,
-                    raw.status,
-                    origin.service_bytes,
-                    *canonical,
-                    *canonical_events,
-                    *sorted(packed_links),
-                )
-            )
-        )
-        parent = parent_raw.hex() if has_parent else None
-        span = Span(
-            span_id, role, scores, parent, service, name, model, start, end, kind, state.digest(), source, detail
-        )  # fmt: skip
-        batch.spans.setdefault(trace_id, []).append(span)
-        return role if kind == MEMBER else KIND_NAMES[kind]
 
-    def _read(self, attributes: Iterable[bytes]) -> _Read:
-        """Raises Unusable."""
-        seen = self._seen
-        canonical: list[bytes] = []
-        said: _Hits = []
-        ids: _Hits = []
-        key: list[object] = []
-        scores: _Hits = []
-        repeats = True
-        for packed in attributes:
-            plain, hit, value = seen.get(packed) or self._attribute(packed)
-            canonical.append(plain)
-            if hit is not None:
-                said.append((hit, value))
-                way = hit.way
-                if way == REPEATS:
-                    key.append(packed)
-                    continue
-                key.append(hit.label)
-                if way == PER_SPAN:
-                    ids.append((hit, value))
-                elif way == SCORES:
-                    scores.append((hit, value))
-                else:
-                    repeats = False
-        return canonical, said, ids, scores, key if repeats else None
-
-    def _attribute(self, packed: bytes) -> _Said:
-        """What one attribute says. One that nobody reads is not parsed, as long as it is plain ASCII:
-        then no string in it can be broken."""
-        canonical = wire.canonical(packed)
-        size = canonical[1] if len(canonical) > 1 and canonical[0] == _KEY_FIELD else _LONG
-        if size < _LONG:
-            key = canonical[2 : 2 + size]
-            hit = self._hits[key] if key in self._hits else self._learn(key)
-            if hit is None and canonical.isascii():
-                return canonical, None, None
-        name, value = _key_value(packed)
-        hit = self._interpreter.lookup.hit(name)
-        said = (canonical, hit, value if hit is not None else None)
-        if len(packed) <= _CACHED:
-            if len(self._seen) >= self._bounds.cache:
-                self._seen.clear()
-            self._seen[packed] = said
-        return said
-
-    def _learn(self, key: bytes) -> Hit | None:
-        hit = self._interpreter.lookup.hit(key.decode("utf-8", "replace"))
-        if len(self._hits) >= self._bounds.cache:
-            self._hits.clear()
-        self._hits[key] = hit
-        return hit
-
-    def _events(self, events: Iterable[bytes], given: list[Given]) -> list[bytes]:
-        """Adds the scores of evaluation events to ``given``; gives canonical bytes. Raises Unusable."""
-        canonical = []
-        for packed in events:
-            try:
-                event = wire.Event.FromString(packed)
-            except wire.WireError as error:
-                raise Unusable(reasons.NOT_PROTOBUF, "event is no OTLP event protobuf") from error
-            canonical_attributes, said, _, _, _ = self._read(event.attributes)
-            if event.name == _EVENT_NAME:
-                given.extend(of_attributes(Found.of(said)))
-            parts = b"\0".join(sorted(canonical_attributes))
-            canonical.append(b"%d\0%b\0%b" % (event.time_unix_nano, event.name, parts))
-        return canonical
-
-    def _links(self, links: Iterable[bytes], batch: Batch) -> tuple[Link, ...]:
-        kept = []
-        for packed in links:
-            try:
-                link = wire.Link.FromString(packed)
-            except wire.WireError as error:
-                raise Unusable(reasons.NOT_PROTOBUF, "link is no OTLP link protobuf") from error
-            trace, span = link.trace_id, link.span_id
-            if len(trace) == TRACE_BYTES and any(trace) and len(span) == SPAN_BYTES and any(span):
-                kept.append(Link(trace.hex(), span.hex()))
-        if len(kept) > self._bounds.links:
-            batch.counts["clipped", "links"] += 1
-        return tuple(kept[: self._bounds.links])
-
-    def _is_kept(self, attributes: Iterable[bytes], origin: _Origin) -> bool:
-        missing = self._keep.keys() - origin.kept
-        if not missing:
-            return True
-        said = dict(_key_value(packed) for packed in attributes)
-        return all(is_accepted(said.get(key), self._keep[key]) for key in missing)
+    def _status(self, packed: bytes) -> bytes:
+        """What is hashed of a status."""
+        try:
+            status = wire.Status.FromString(packed)
+        except wire.WireError as error:
+            raise Unusable(reasons.NOT_PROTOBUF, "status is no OTLP status protobuf") from error
+        hashed: bytes = b"%d\0%b" % (status.code, status.message)
+        if len(self._statuses) >= _STATUSES:
+            self._statuses.clear()
+        self._statuses[packed] = hashed
+        return hashed
 
 
-def _key_value(packed: bytes) -> tuple[str, Any]:
-    """A KeyValue as Python values. Raises Unusable."""
+def sliced(value: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Resource, scope and bytes of each span or log record of a message. Raises Unusable."""
     try:
-        pair = wire.KeyValue.FromString(packed)
+        for packed in wire.SlicedMessage.FromString(value).resources:
+            resource = wire.SlicedResource.FromString(packed)
+            for scoped in resource.scopes:
+                scope = wire.SlicedScope.FromString(scoped)
+                for item in scope.items:
+                    yield resource.resource, scope.scope, item
     except wire.WireError as error:
-        raise Unusable(reasons.NOT_PROTOBUF, "attribute is no OTLP key-value protobuf") from error
+        raise Unusable(reasons.NOT_PROTOBUF, "message is no OTLP protobuf") from error
+
+
+def attributes_of(resource: bytes) -> Iterable[bytes]:
+    """A resource's attributes as bytes; none where it is broken."""
     try:
-        return pair.key.decode(), wire.any_value(pair.value)
-    except (wire.WireError, UnicodeDecodeError) as error:
-        if wire.is_too_deep(error):
-            raise Unusable(reasons.TOO_DEEP, "an attribute is nested too deep") from error
-        raise Unusable(reasons.NOT_UTF8, "an attribute holds a string that is not UTF-8") from error
+        attributes: Sequence[bytes] = wire.Resource.FromString(resource).attributes
+    except wire.WireError:
+        return ()
+    return attributes
+
+
+def _whole(origin: Origin, span: wire.WireMessage | bytes) -> bytes:
+    packed = span if isinstance(span, bytes) else span.SerializeToString()
+    return wire.message_of(origin.resource, origin.scope, packed)
+
+
+def _events(events: Sequence[Any]) -> Iterator[tuple[int, str, Sequence[bytes]]]:
+    for event in events:
+        yield event.time_unix_nano, event.name.decode(), list(event.attributes)
+
+
+def _links(
+    links: Sequence[Any],
+) -> Iterator[tuple[str | None, str | None, bytes, Sequence[bytes]]]:
+    for link in links:
+        trace, span = link.trace_id, link.span_id
+        yield (
+            trace.hex() if len(trace) == TRACE_BYTES and any(trace) else None,
+            span.hex() if len(span) == SPAN_BYTES and any(span) else None,
+            trace + span,
+            list(link.attributes),
+        )

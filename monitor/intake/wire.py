@@ -1,8 +1,9 @@
-"""OTLP's protobuf messages as far as intake reads them, with every string and sub-message left as bytes.
+"""OTLP's protobuf messages as far as intake reads them, with every string and attribute left as bytes.
 
 The same wire format as opentelemetry-proto: a length-delimited field may be declared `bytes` instead of
-`string` or a message. So one bad string or one broken span refuses itself alone and not the whole message;
-an attribute is a slice to hash and to look up in a cache before it is parsed, and most never are.
+`string` or a message. So one bad string refuses its own span and not the whole message; an attribute is a
+slice to hash and to look up in a cache before it is parsed, and most never are. `Traces` is a message in one
+piece; the ``Sliced`` types leave spans and log records as bytes, for a message with a broken one in it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any, Final, Protocol, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 WireError: Final = DecodeError
 
@@ -19,26 +19,28 @@ _F = descriptor_pb2.FieldDescriptorProto
 _BYTES: Final = _F.TYPE_BYTES
 _FIXED64: Final = _F.TYPE_FIXED64
 _INT32: Final = _F.TYPE_INT32
-_FIXED32: Final = _F.TYPE_FIXED32
 
-# message -> (field, number, type, repeated)
+# message -> (field, number, type or message, repeated)
 _MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
-    "Traces": (("resource_spans", 1, _BYTES, True),),
-    "ResourceSpans": (("resource", 1, _BYTES, False), ("scope_spans", 2, _BYTES, True)),
+    "Traces": (("resource_spans", 1, "ResourceSpans", True),),
+    "ResourceSpans": (("resource", 1, _BYTES, False), ("scope_spans", 2, "ScopeSpans", True)),
+    "ScopeSpans": (("scope", 1, _BYTES, False), ("spans", 2, "Span", True)),
+    # The envelopes of traces and logs have the same numbers.
+    "SlicedMessage": (("resources", 1, _BYTES, True),),
+    "SlicedResource": (("resource", 1, _BYTES, False), ("scopes", 2, _BYTES, True)),
+    "SlicedScope": (("scope", 1, _BYTES, False), ("items", 2, _BYTES, True)),
     "Resource": (("attributes", 1, _BYTES, True),),
-    "ScopeSpans": (("scope", 1, _BYTES, False), ("spans", 2, _BYTES, True)),
     "Span": (
         ("trace_id", 1, _BYTES, False),
         ("span_id", 2, _BYTES, False),
-        ("trace_state", 3, _BYTES, False),
         ("parent_span_id", 4, _BYTES, False),
         ("name", 5, _BYTES, False),
         ("kind", 6, _INT32, False),
         ("start_time_unix_nano", 7, _FIXED64, False),
         ("end_time_unix_nano", 8, _FIXED64, False),
         ("attributes", 9, _BYTES, True),
-        ("events", 11, _BYTES, True),
-        ("links", 13, _BYTES, True),
+        ("events", 11, "Event", True),
+        ("links", 13, "Link", True),
         ("status", 15, _BYTES, False),
     ),
     "Event": (
@@ -46,8 +48,19 @@ _MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
         ("name", 2, _BYTES, False),
         ("attributes", 3, _BYTES, True),
     ),
-    "Link": (("trace_id", 1, _BYTES, False), ("span_id", 2, _BYTES, False)),
+    "Link": (
+        ("trace_id", 1, _BYTES, False),
+        ("span_id", 2, _BYTES, False),
+        ("attributes", 4, _BYTES, True),
+    ),
+    "Status": (("message", 2, _BYTES, False), ("code", 3, _INT32, False)),
     "KeyValue": (("key", 1, _BYTES, False), ("value", 2, _BYTES, False)),
+    "LogRecord": (
+        ("attributes", 6, _BYTES, True),
+        ("trace_id", 9, _BYTES, False),
+        ("span_id", 10, _BYTES, False),
+        ("event_name", 12, _BYTES, False),
+    ),
 }
 
 
@@ -64,20 +77,27 @@ class MessageType(Protocol):
 
 
 def _build() -> dict[str, MessageType]:
+    package = "agent_monitor.otlp_slices"
     file = descriptor_pb2.FileDescriptorProto(
-        name="agent_monitor/otlp_slices.proto", package="agent_monitor.otlp_slices", syntax="proto3"
+        name="agent_monitor/otlp_slices.proto", package=package, syntax="proto3"
     )
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for field, number, kind, repeated in fields:
             label = _F.LABEL_REPEATED if repeated else _F.LABEL_OPTIONAL
-            message.field.add(name=field, number=number, type=kind, label=label)
+            if isinstance(kind, str):
+                inner = f".{package}.{kind}"
+                message.field.add(
+                    name=field, number=number, type=_F.TYPE_MESSAGE, type_name=inner, label=label
+                )
+            else:
+                message.field.add(name=field, number=number, type=kind, label=label)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
         name: cast(
             MessageType,
-            message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}")),
+            message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")),
         )
         for name in _MESSAGES
     }
@@ -85,13 +105,14 @@ def _build() -> dict[str, MessageType]:
 
 _TYPES: Final = _build()
 Traces: Final = _TYPES["Traces"]
-ResourceSpans: Final = _TYPES["ResourceSpans"]
+SlicedMessage: Final = _TYPES["SlicedMessage"]
+SlicedResource: Final = _TYPES["SlicedResource"]
+SlicedScope: Final = _TYPES["SlicedScope"]
 Resource: Final = _TYPES["Resource"]
-ScopeSpans: Final = _TYPES["ScopeSpans"]
 Span: Final = _TYPES["Span"]
-Event: Final = _TYPES["Event"]
-Link: Final = _TYPES["Link"]
+Status: Final = _TYPES["Status"]
 KeyValue: Final = _TYPES["KeyValue"]
+LogRecord: Final = _TYPES["LogRecord"]
 
 
 def canonical(attribute: bytes) -> bytes:
@@ -111,29 +132,9 @@ def canonical(attribute: bytes) -> bytes:
     return attribute
 
 
-def any_value(data: bytes) -> Any:
-    """An AnyValue as a Python value; None where it holds nothing. Raises WireError, also for bad UTF-8."""
-    return _python(AnyValue.FromString(data))
-
-
-def _python(value: AnyValue) -> Any:
-    which = value.WhichOneof("value")
-    if which is None:
-        return None
-    if which == "array_value":
-        return [_python(each) for each in value.array_value.values]
-    if which == "kvlist_value":
-        return {each.key: _python(each.value) for each in value.kvlist_value.values}
-    return getattr(value, which)
-
-
-def is_too_deep(error: Exception) -> bool:
-    """Whether the runtime gave up at its nesting limit (100 messages: 49 arrays); it says so in words only."""
-    return "MaxDepth" in str(error)
-
-
-def message_of(resource: bytes, scope: bytes, span: bytes) -> bytes:
-    """The smallest message that holds a span with its resource: what a dead letter keeps, and redrive sends."""
-    scope_spans = ScopeSpans(scope=scope, spans=[span]).SerializeToString()
-    resource_spans = ResourceSpans(resource=resource, scope_spans=[scope_spans]).SerializeToString()
-    return Traces(resource_spans=[resource_spans]).SerializeToString()
+def message_of(resource: bytes, scope: bytes, item: bytes) -> bytes:
+    """The smallest message that holds a span or log record with its resource: what a dead letter keeps, and
+    redrive sends."""
+    scoped = SlicedScope(scope=scope, items=[item]).SerializeToString()
+    packed = SlicedResource(resource=resource, scopes=[scoped]).SerializeToString()
+    return SlicedMessage(resources=[packed]).SerializeToString()

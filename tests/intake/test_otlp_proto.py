@@ -168,10 +168,9 @@ def test_bad_utf8_costs_its_span_alone() -> None:
 
 def test_broken_span_costs_itself_alone() -> None:
     broken = b"\x0a\x10only a few"
-    scope_spans = wire.ScopeSpans(spans=[span().SerializeToString(), broken]).SerializeToString()
-    value = wire.Traces(
-        resource_spans=[wire.ResourceSpans(scope_spans=[scope_spans]).SerializeToString()]
-    ).SerializeToString()
+    scope = wire.SlicedScope(items=[span().SerializeToString(), broken]).SerializeToString()
+    resource = wire.SlicedResource(scopes=[scope]).SerializeToString()
+    value = wire.SlicedMessage(resources=[resource]).SerializeToString()
     batch = take(value)
     assert [s.span_id for s in spans_of(batch)] == [SPAN]
     assert [d.reason for d in batch.dead_letters] == ["not_protobuf"]

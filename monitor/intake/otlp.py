@@ -1,0 +1,323 @@
+"""One OTLP span, however it was written: what both encodings make of it.
+
+The decoders cut messages into spans and read their fields; here is what a span means, what is hashed of it,
+and where it goes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from monitor.intake import reasons, refuse
+from monitor.intake.attributes import Attributes, Hits, Said, hits
+from monitor.intake.batch import Batch
+from monitor.intake.config import IntakeConfig, is_accepted
+from monitor.intake.conventions import EVALUATION_EVENT, SERVICE_NAME
+from monitor.intake.evaluations import (
+    JUDGES,
+    Given,
+    Scorekeeper,
+    of_attributes,
+    of_output,
+    role_of,
+    targets_of,
+)
+from monitor.intake.found import PER_SPAN, REPEATS, SCORES, Found
+from monitor.intake.ids import IdFault
+from monitor.intake.loose import Unusable
+from monitor.intake.meaning import KIND_NAMES, Interpreter
+from monitor.model import MEMBER, UNKNOWN, Link, Score, Source, Span, SpanDetail, SpanFault
+
+_HASH_BYTES: Final = 16
+_RESOURCE: Final = 4_096  # bytes of a resource that is worth remembering
+_SCORES: Final = 1_024  # bytes of score attributes that are worth remembering: a few scorers
+
+# Span and parent id, kind, start, end, number of attributes and events: the fixed part of what is hashed.
+_HEAD: Final = struct.Struct("<8s8siQQII")
+
+
+class Origin(NamedTuple):
+    """Where a span or log record stands in its message; ``resource`` and ``scope`` as they came."""
+
+    resource: bytes
+    scope: bytes
+    service: str
+    service_bytes: bytes
+    kept: frozenset[str]  # keep rules that the resource satisfies
+
+
+class Extras(NamedTuple):
+    """Events and links of a span."""
+
+    given: list[Given]  # scores of evaluation events
+    events: list[bytes]  # what is hashed
+    links: tuple[Link, ...]
+    hashed_links: list[bytes]
+
+
+NOTHING: Final = Extras([], [], (), [])
+
+
+class Origins:
+    """Services of resources, remembered by their bytes."""
+
+    def __init__(self, config: IntakeConfig, attributes: Attributes) -> None:
+        self._label = config.bounds.label
+        self._cache = config.bounds.cache
+        self._keep = config.keep
+        self._attributes = attributes
+        self._known: dict[bytes, tuple[str, frozenset[str]]] = {}
+
+    def origin(
+        self, resource: bytes, scope: bytes, split: Callable[[bytes], Iterable[bytes]]
+    ) -> Origin:
+        """``split`` cuts a resource into its attributes."""
+        service, kept = self._known.get(resource) or self._read(resource, split)
+        return Origin(resource, scope, service, service.encode(), kept)
+
+    def _read(
+        self, resource: bytes, split: Callable[[bytes], Iterable[bytes]]
+    ) -> tuple[str, frozenset[str]]:
+        """Service name and satisfied keep rules of a resource; what does not decode is not there."""
+        said: dict[str, Any] = {}
+        for packed in split(resource):
+            try:
+                key, value = self._attributes.key_value(packed)
+            except Unusable:
+                continue
+            if key == SERVICE_NAME or key in self._keep:
+                said.setdefault(key, value)
+        service = said.get(SERVICE_NAME)
+        service = service[: self._label] if isinstance(service, str) and service else UNKNOWN
+        said[SERVICE_NAME] = service
+        kept = frozenset(
+            key for key, accepted in self._keep.items() if is_accepted(said.get(key), accepted)
+        )
+        if len(resource) <= _RESOURCE:
+            if len(self._known) >= self._cache:
+                self._known.clear()
+            self._known[resource] = service, kept
+        return service, kept
+
+    def is_kept(self, packed: Sequence[bytes], origin: Origin) -> bool:
+        """Whether the keep rules take a span or log record with these attributes."""
+        missing = self._keep.keys() - origin.kept
+        if not missing:
+            return True
+        said = dict(map(self._attributes.key_value, packed))
+        return all(is_accepted(said.get(key), self._keep[key]) for key in missing)
+
+
+class SpanReader:
+    """Reads attributes, events and links of spans, and puts spans into batches."""
+
+    def __init__(
+        self,
+        config: IntakeConfig,
+        interpreter: Interpreter,
+        keeper: Scorekeeper,
+        attributes: Attributes,
+        whole: Callable[[Origin, Any], bytes],
+    ) -> None:
+        """``whole`` makes the message that a dead letter keeps, of a span as the decoder hands it in."""
+        self._bounds = config.bounds
+        self._whole = whole
+        self._interpreter = interpreter
+        self._keeper = keeper
+        self._attributes = attributes
+        self._scores: dict[tuple[bytes, ...], tuple[Score, ...]] = {}
+        self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"otlp-span")
+
+    def extras(
+        self,
+        events: Iterable[tuple[int, str, Sequence[bytes]]],
+        links: Iterable[tuple[str | None, str | None, bytes, Sequence[bytes]]],
+        batch: Batch,
+    ) -> Extras:
+        """Events as time, name and attributes; links as ids (None: unusable), what identifies them, and
+        attributes. Raises Unusable."""
+        given: list[Given] = []
+        hashed = []
+        limit = self._bounds.attributes
+        for time, name, attributes in events:
+            if len(attributes) > limit:
+                raise Unusable(
+                    reasons.TOO_MANY_ATTRIBUTES, f"an event has {len(attributes)} attributes"
+                )
+            said = list(map(self._attributes.__getitem__, attributes))
+            if name == EVALUATION_EVENT:
+                given.extend(of_attributes(Found.of(hits(said))))
+            spelled = b"\0".join(sorted([each.hashed for each in said]))
+            hashed.append(b"%d\0%b\0%b" % (time, name.encode(), spelled))
+        kept = []
+        hashed_links = []
+        for trace_id, span_id, ids, attributes in links:
+            if len(attributes) > limit:
+                raise Unusable(
+                    reasons.TOO_MANY_ATTRIBUTES, f"a link has {len(attributes)} attributes"
+                )
+            if attributes:
+                spellings = [each.hashed for each in map(self._attributes.__getitem__, attributes)]
+                ids = b"\0".join((ids, *sorted(spellings)))
+            hashed_links.append(ids)
+            if trace_id is not None and span_id is not None:
+                kept.append(Link(trace_id, span_id))
+        if len(kept) > self._bounds.links:
+            batch.counts["clipped", "links"] += 1
+        return Extras(given, hashed, tuple(kept[: self._bounds.links]), hashed_links)
+
+    def accept(
+        self,
+        origin: Origin,
+        raw: object,
+        source: Source,
+        trace_id: str | None,
+        span_octets: bytes,
+        parent_octets: bytes,
+        fault: IdFault | None,
+        name: str,
+        kind_number: int,
+        start: int,
+        end: int,
+        status: bytes,
+        said: list[Said],
+        extras: Extras,
+        batch: Batch,
+    ) -> str | None:
+        """Puts one span into ``batch`` and gives its role; None if it became a fault. ``span_octets`` is empty
+        where the id is unusable, ``parent_octets`` where there is none; ``fault`` says why the span cannot be
+        joined; ``raw`` is the span for its dead letter."""
+        interpreter = self._interpreter
+        raw_name = name
+        name = (interpreter.names.get(name) or interpreter.name(name, batch)) if name else ""
+        given, events, links, hashed_links = extras
+        span_id = span_octets.hex() or None
+
+        # --- what the attributes say
+        spelled: list[bytes] = []
+        key: list[object] = [name]  # identifies the span's meaning if all in it repeats
+        score_key: list[bytes] = []
+        ids: Hits = []
+        scoring: Hits = []
+        repeats = True
+        for plain, hit, way, value in said:
+            spelled.append(plain)
+            if hit is None:
+                continue
+            if way == REPEATS:
+                key.append(plain)
+                continue
+            key.append(hit.label)
+            if way == PER_SPAN:
+                ids.append((hit, value))
+            elif way == SCORES:
+                scoring.append((hit, value))
+                score_key.append(plain)
+            else:
+                repeats = False
+
+        # --- scores and meaning
+        found = None
+        scores: tuple[Score, ...] = ()
+        known = tuple(score_key) if scoring and repeats and not given else None
+        if known is not None and known in self._scores:
+            scores = self._scores[known]
+        elif scoring or given or not repeats:
+            found = Found.of(scoring if repeats else hits(said))
+            given = [*of_attributes(found), *given]
+            if not given and not repeats and interpreter.kind_of(found) in JUDGES:
+                given = list(of_output(found, name))
+            if given:
+                scores = self._keeper.accept(given, trace_id, span_id, source, batch)
+                if (
+                    known is not None
+                    and found.get("target_span") is None
+                    and len(scores) == len(given)
+                ):
+                    self._remember(known, scores)
+        scored = bool(scores)
+        if repeats:
+            key.append(scored)
+            identity = tuple(key)
+            meaning = interpreter.meanings.get(identity)
+            if meaning is None or meaning.unknown is not None:
+                meaning = interpreter.remembered(identity, hits(said), name, batch, scored=scored)
+            role, kind, model, detail, _ = meaning
+            if ids:
+                detail = interpreter.with_ids(detail, ids)
+            if links:
+                detail = _with_links(detail, links)
+        else:
+            role, kind, model, detail, _ = interpreter.derive(
+                found or Found(),
+                name,
+                batch,
+                is_root=not parent_octets,
+                scored=scored,
+                links=links,
+            )
+
+        service = origin.service
+        if fault is not None or trace_id is None or span_id is None:
+            reason, why = fault or (reasons.MISSING_ID, "an id is absent")
+            broken = SpanFault(reason, why, service, role, name, model, scores, source)
+            refuse.span(batch, trace_id, span_id, broken, self._whole(origin, raw))
+            return None
+        if scored and (found is not None or kind in JUDGES):
+            found = found or Found()
+            targets = targets_of(found, trace_id, links, kind)
+            if targets is not None:
+                self._keeper.detach(
+                    scores, targets, service, role_of(found), trace_id, span_id, source, batch
+                )
+                scores = ()
+
+        head = _HEAD.pack(
+            span_octets, parent_octets, kind_number, start, end, len(spelled), len(events)
+        )
+        spelled.sort()
+        if events or hashed_links:
+            spelled += events
+            spelled += sorted(hashed_links)
+        state = self._hash.copy()
+        state.update(b"\0".join((head, raw_name.encode(), status, origin.service_bytes, *spelled)))
+        span = Span(
+            span_id,
+            role,
+            scores,
+            parent_octets.hex() or None,
+            service,
+            name,
+            model,
+            start,
+            end,
+            kind,
+            state.digest(),
+            source,
+            detail,
+        )
+        siblings = batch.spans.get(trace_id)
+        if siblings is None:
+            batch.spans[trace_id] = [span]
+        else:
+            siblings.append(span)
+        return role if kind == MEMBER else KIND_NAMES[kind]
+
+    def _remember(self, given: tuple[bytes, ...], scores: tuple[Score, ...]) -> None:
+        """Scores by the attributes that gave them, which were all good and name no target."""
+        if sum(map(len, given)) > _SCORES:
+            return
+        if len(self._scores) >= self._bounds.cache:
+            self._scores.clear()
+        self._scores[given] = scores
+
+
+def _with_links(detail: SpanDetail | None, links: tuple[Link, ...]) -> SpanDetail:
+    if detail is None:
+        return SpanDetail(links=links)
+    return msgspec.structs.replace(detail, links=links)
