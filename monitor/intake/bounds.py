@@ -32,7 +32,8 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         128  # characters of service, model version, scorer, scorer version: they become labels
     )
     tags: int = 16  # a tool has two or three
-    tokens: int = 64  # flow tokens kept of arguments, of results and of the request
+    tokens: int = 64  # flow tokens kept of a span: of its arguments, its result and the user's request together
+    call_ids: int = 16  # tool calls of one model answer; models ask for a handful at once
     content: int = 65_536  # characters of one content attribute that are tokenised
     cache: int = 20_000  # entries of each cache of strings: memory, not meaning
     unknown_roles: int = 100  # distinct raw values counted by name; the rest is `other`
@@ -50,12 +51,13 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def span_bytes(self) -> int:
         """Upper limit of an encoded span, score or fault."""
-        names = 5 * self.name * _UTF8  # span, tool, agent, session, tool call id
+        # span, tool, agent, session, tool call id, ids of calls asked for
+        names = (5 + self.call_ids) * self.name * _UTF8
         labels = 2 * self.label * _UTF8  # service, model version
-        scores = self.scores * (2 * self.label * _UTF8 + 16)
+        scores = self.scores * (2 * self.label * _UTF8 + 24)
         links = self.links * 64
         tags = self.tags * (self.label * _UTF8 + 3)
-        tokens = 3 * (self.tokens * 8 + 5)
+        tokens = self.tokens * 8 + 15
         return (
             names + labels + scores + links + tags + tokens + 1_024
         )  # ids, times, source, framing

@@ -63,14 +63,16 @@ def request(tokenizer: Tokenizer, value: object, *, plain: bool, limit: int) -> 
 
 
 def request_of_parts(tokenizer: Tokenizer, parts: Iterable[tuple[str, object]]) -> Content | None:
-    """The same for flattened messages: ``….3.message.role``, ``….3.message.content``."""
+    """The same for flattened messages: ``….3.message.role``, ``….3.message.content``, and of a content in parts
+    ``….3.message.contents.0.message_content.text``."""
     roles: dict[str, str] = {}
     texts: dict[str, list[str]] = {}
     for key, value in parts:
         head, _, last = key.rpartition(".")
         if last == "role" and isinstance(value, str):
             roles[head] = value
-        elif last == "content":
+        elif last in ("content", "text"):
+            head = head.partition(".contents.")[0]
             texts.setdefault(head, []).extend(_own_words({"content": value}))
     if not roles:
         return None

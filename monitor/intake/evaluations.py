@@ -1,75 +1,144 @@
-"""Scores out of attributes, span events and evaluation spans, and the span that each one judges.
+"""Scores out of attributes, span events, log records and evaluation spans, and the span that each one judges.
 
-A score on a span judges that span. A score of an evaluator or guardrail span, or one that names a target,
-judges the span named by id attributes or by a span link; never the parent, however likely that looks.
+A score on a span judges that span. A score of an evaluator or guardrail span, of a log record, or one that names
+a target, judges the span named by id attributes, by a span link or by the record's own ids; never the parent,
+however likely that looks. A score of a whole trace or session is no span's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from monitor.intake import reasons, refuse
 from monitor.intake.batch import Batch
 from monitor.intake.bounds import Bounds
+from monitor.intake.conventions import JUDGED, JUDGED_CALLS
 from monitor.intake.found import Found
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, hex_id
 from monitor.intake.scores import Refusal, Scales
 from monitor.intake.tokens import parse
-from monitor.model import EVALUATOR, GUARDRAIL, ROLES, UNKNOWN, Link, Score, Source, SpanScore
+from monitor.model import (
+    EVALUATOR,
+    GUARDRAIL,
+    ROLES,
+    UNKNOWN,
+    Link,
+    Score,
+    Source,
+    SpanScore,
+    judged_role,
+)
 
 JUDGES = (EVALUATOR, GUARDRAIL)
+_WORD: Final = (
+    64  # characters of an evaluator's bare output that is a label rather than an explanation
+)
 
 
 class Given(NamedTuple):
-    """A score as it arrived."""
+    """A score as it arrived. ``wider``: it is of a whole trace or session."""
 
-    scorer: str | None
+    scorer: Any
     value: Any
     label: Any = None
     version: str | None = None
+    judged: str = ""
+    wider: bool = False
 
-    def read(self, scales: Scales) -> Score | Refusal:
-        if not self.scorer or not isinstance(self.scorer, str):
+    def read(self, scales: Scales, limit: int) -> Score | Refusal:
+        """``limit``: characters of a scorer's name and version."""
+        scorer, version = self.scorer, self.version
+        if not scorer or not isinstance(scorer, str):
             return Refusal(reasons.SCORE_NO_SCORER, "a score has no scorer", None)
-        return scales.score(self.scorer, self.value, self.version, self.label)
+        if self.wider:
+            detail = "a score of a whole trace or session is no span's"
+            return Refusal(reasons.NO_SPAN_ID, detail, scorer[:limit])
+        read = scales.score(scorer, self.value, version, self.label)
+        if len(scorer) > limit:
+            scorer = scorer[:limit]
+        if isinstance(read, Refusal):
+            return Refusal(read.reason, read.detail, scorer)
+        if self.judged or scorer != read.scorer or len(read.version) > limit:
+            return Score(scorer, read.version[:limit], read.value, self.judged)
+        return read
 
 
 def of_attributes(found: Found) -> Iterator[Given]:
     """Scores that attributes of a span, event or log record give."""
-    for scorer, value in found.many.get("score", ()):
-        yield Given(scorer, value)
-    name, value, label = (
-        found.text("evaluation_name"),
-        found.get("evaluation_value"),
-        found.get("evaluation_label"),
-    )
+    many, best = found.many, found.best
+    judged = _judged(found)[0] if "judged" in best else ""
+    version = found.text("evaluation_version") if "evaluation_version" in best else None
+    for scorer, value in many.get("score", ()):
+        yield Given(scorer, value, None, version, judged)
+    if "score_label" in many:
+        valued = {scorer for scorer, _ in many.get("score", ())}
+        for scorer, label in many["score_label"]:
+            if scorer not in valued:
+                yield Given(scorer, None, label, version, judged)
+    value, label = found.get("evaluation_value"), found.get("evaluation_label")
     if value is not None or label is not None:
-        yield Given(name, value, label)
+        yield Given(found.text("evaluation_name"), value, label, version, judged)
+    if "risk_value" in best:
+        yield Given(found.text("risk_name"), found.get("risk_value"), None, version, judged)
+    if "annotation" in many:
+        yield from _annotations(many["annotation"], judged, wider=False)
+    if "wider_score" in many:
+        yield from _annotations(many["wider_score"], judged, wider=True)
+
+
+def _annotations(parts: list[tuple[str, Any]], judged: str, *, wider: bool) -> Iterator[Given]:
+    """Flattened feedback: ``annotations.0.annotation.name``, ``….score``, ``….label``, ``….identifier``; or,
+    where the attribute's name holds the scorer's, the score alone."""
+    together: dict[str, dict[str, Any]] = {}
+    for label, value in parts:
+        head, _, part = label.rpartition(".")
+        if head.endswith((".annotation", ".evaluation")):
+            together.setdefault(head, {})[part] = value
+        else:
+            yield Given(label, value, None, None, judged, wider)
+    for said in together.values():
+        if "score" in said or "label" in said:
+            version = said.get("identifier")
+            version = version if isinstance(version, str) else None
+            yield Given(
+                said.get("name"), said.get("score"), said.get("label"), version, judged, wider
+            )
 
 
 def of_output(found: Found, name: str) -> Iterator[Given]:
-    """Scores in the output of an evaluator span: OpenInference's JSON object or list of them; Langfuse's
-    bare number, whose scorer is the span's name."""
+    """Scores of an evaluator or guardrail span that lie in its output: an object or a list of them with name,
+    score and label (OpenInference), a bare number, boolean or label (Langfuse); else Langfuse's metadata. A score
+    without a name is that of the scorer that the span is called after."""
     output = found.get("output")
-    if isinstance(output, str):
-        output, _ = parse(output)
-    if isinstance(output, bool) or output is None:
-        return
-    if isinstance(output, int | float):
-        yield Given(name, output)
-    if isinstance(output, str):
-        inner, _ = parse(output)
-        if isinstance(inner, int | float) and not isinstance(inner, bool):
-            yield Given(name, inner)
+    for _ in range(2):  # JSON text, perhaps inside a JSON string
+        if isinstance(output, str):
+            inner, _ = parse(output)
+            output = output if inner is None else inner
+    judged = _judged(found)[0]
+    scores = 0
     for each in output if isinstance(output, list) else [output]:
-        if isinstance(each, dict) and ("score" in each or "label" in each) and "name" in each:
-            scorer = each["name"]
-            yield Given(
-                scorer if isinstance(scorer, str) else None, each.get("score"), each.get("label")
-            )
+        match each:
+            case {"score": value}:
+                given = Given(each.get("name", name), value, each.get("label"), None, judged)
+            case {"name": scorer, "label": label}:
+                given = Given(scorer, None, label, None, judged)
+            case bool() | int() | float():
+                given = Given(name, each, None, None, judged)
+            case str() if each and len(each) <= _WORD and not any(c.isspace() for c in each):
+                given = Given(name, None, each, None, judged)
+            case _:
+                continue
+        scores += 1
+        yield given
+    value = found.get("judge_score")
+    if value is not None and not scores:
+        if isinstance(value, str):  # Langfuse writes metadata as JSON
+            number, _ = parse(value)
+            value = number if isinstance(number, bool | int | float) else value
+        yield Given(name, value, None, None, judged)
 
 
 class Scorekeeper:
@@ -95,13 +164,10 @@ class Scorekeeper:
         """
         kept: dict[tuple[str, str], Score] = {}
         for each in given:
-            read = each.read(self._scales)
+            read = each.read(self._scales, self._label)
+            if isinstance(each.scorer, str) and len(each.scorer) > self._label:
+                batch.counts["clipped", "scorer"] += 1
             if isinstance(read, Score):
-                if len(read.scorer) > self._label or len(read.version) > self._label:
-                    batch.counts["clipped", "scorer"] += 1
-                    read = Score(
-                        read.scorer[: self._label], read.version[: self._label], read.value
-                    )
                 known = kept.get((read.scorer, read.version))
                 if known is not None:
                     if read.value > known.value:
@@ -138,16 +204,41 @@ class Scorekeeper:
             if not targets:
                 refusal = Refusal(
                     reasons.NO_SPAN_ID,
-                    "an evaluation with neither span link nor id attributes",
+                    "an evaluation with neither span link nor id attributes (a response id names no span)",
                     score.scorer,
                 )
                 given = Given(score.scorer, score.value, version=score.version)
                 refuse.score(batch, trace_id, span_id, refusal, source, value_of(given))
+            as_role = judged_role(role, score.judged)
             for target in targets:
                 batch.counts["detached_scores", score.scorer] += 1
                 batch.scores.setdefault(target.trace_id, []).append(
-                    SpanScore(target.span_id, score, service, role, source)
+                    SpanScore(target.span_id, score, service, as_role, source)
                 )
+
+    def log_record(
+        self,
+        found: Found,
+        trace_id: str | None,
+        span_id: str | None,
+        service: str,
+        source: Source,
+        batch: Batch,
+    ) -> None:
+        """Scores of a log record whose event name is one of SCORE_EVENTS.
+
+        ``found``: its attributes. ``trace_id``, ``span_id``: the record's own, lower-case hex, None where absent or
+        unusable; by OpenTelemetry's word they are those of the span that was judged, and id attributes go before them.
+        A record without a score (its evaluator failed) is counted as ignored.
+        """
+        given = list(of_attributes(found))
+        if not given:
+            batch.counts["ignored", "evaluation_without_score"] += 1
+            return
+        own = (Link(trace_id, span_id),) if trace_id is not None and span_id is not None else ()
+        targets = targets_of(found, trace_id, own, EVALUATOR) or []
+        scores = self.accept(given, trace_id, span_id, source, batch)
+        self.detach(scores, targets, service, role_of(found), trace_id, span_id, source, batch)
 
 
 def targets_of(
@@ -179,4 +270,12 @@ def value_of(given: Given) -> bytes:
 def role_of(found: Found) -> str:
     """Role of the judged unit, if the score's own attributes name it."""
     role = found.text("target_role")
-    return role if role in ROLES else UNKNOWN
+    return role if role in ROLES else _judged(found)[1] or UNKNOWN
+
+
+def _judged(found: Found) -> tuple[str, str]:
+    """Which unit of its span a score judged, and the role of that unit; each empty where nothing says."""
+    judged, role = JUDGED.get(found.text("judged") or "", ("", ""))
+    if judged and not role and found.text("judged_part") in JUDGED_CALLS:
+        role = "tool_call" if judged == "input" else "retrieval"
+    return judged, role

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from monitor.intake.conventions import MANY, Field, Row, Unit
+from monitor.intake.conventions import MANY, NO_ANSWER, Field, Row, Unit
 
 _REMEMBERED: Final = (
     256  # characters of an attribute name that is worth remembering: a hostile one is longer
@@ -29,12 +29,20 @@ ITS_OWN: Final = 3  # content and targets: the meaning is read anew for each spa
 _WAYS: Final[dict[Field, int]] = {
     **dict.fromkeys(
         (
-            "role", "unit", "model", "model_alias", "agent", "tool_name", "tool_type", "tags", "genai", "finish",
+            "role", "unit", "sign", "own_model", "model", "model_alias", "agent", "entity",
+            "tool_name", "tool_type", "tags", "genai", "finish",
         ),
         REPEATS,
     ),
     **dict.fromkeys(("tool_call_id", "session"), PER_SPAN),
-    **dict.fromkeys(("score", "evaluation_name", "evaluation_value", "evaluation_label"), SCORES),
+    **dict.fromkeys(
+        (
+            "score", "score_label", "annotation", "wider_score", "risk_name", "risk_value",
+            "evaluation_name", "evaluation_value", "evaluation_label", "evaluation_version",
+            "judged", "judged_part",
+        ),
+        SCORES,
+    ),
 }  # fmt: skip
 
 
@@ -51,14 +59,21 @@ def _hit(places: tuple[Place, ...], label: str) -> Hit:
 
 
 class Found:
-    __slots__ = ("best", "many", "raw_unit", "unit", "unit_rank")
+    __slots__ = ("_sign", "_sign_rank", "_unit", "_unit_rank", "best", "many", "raw_unit")
 
     def __init__(self) -> None:
         self.best: dict[Field, tuple[int, Any]] = {}
         self.many: dict[Field, list[tuple[str, Any]]] = {}
-        self.unit: Unit | None = None
-        self.unit_rank = _NOTHING
-        self.raw_unit: str | None = None  # what no convention maps
+        self.raw_unit: str | None = None  # what the span says it is and no row maps
+        self._unit: Unit | None = None
+        self._unit_rank = _NOTHING
+        self._sign: Unit | None = None
+        self._sign_rank = _NOTHING
+
+    @property
+    def unit(self) -> Unit | None:
+        """What the span says it is; of a span that says nothing, what its attributes give away."""
+        return self._unit or (self._sign if self.raw_unit is None else None)
 
     @classmethod
     def of(cls, said: Iterable[tuple[Hit, Any]]) -> Found:
@@ -71,6 +86,11 @@ class Found:
         for field, rank, units in hit.places:
             if field == "unit":
                 self._add_unit(value, rank, units)
+            elif field == "sign":
+                if rank < self._sign_rank:
+                    sign = units.get("*") or units.get(_word(value))
+                    if sign is not None:
+                        self._sign, self._sign_rank = sign, rank
             elif field in MANY:
                 self.many.setdefault(field, []).append((hit.label, value))
             else:
@@ -79,12 +99,13 @@ class Found:
                     self.best[field] = (rank, value)
 
     def _add_unit(self, value: Any, rank: int, units: dict[str, Unit]) -> None:
-        raw = value.strip('"') if isinstance(value, str) else "*"
+        raw = _word(value)
         unit = units.get(raw) or units.get("*")
         if unit is None:
-            self.raw_unit = self.raw_unit or raw
-        elif rank < self.unit_rank:
-            self.unit, self.unit_rank = unit, rank
+            if raw not in NO_ANSWER:
+                self.raw_unit = self.raw_unit or raw
+        elif rank < self._unit_rank:
+            self._unit, self._unit_rank = unit, rank
 
     def get(self, field: Field) -> Any:
         best = self.best.get(field)
@@ -96,6 +117,11 @@ class Found:
         if best is None or not isinstance(best[1], str):
             return None
         return best[1].strip('"') or None
+
+
+def _word(value: Any) -> str:
+    """A value that names a kind, without the quotes of a JSON string."""
+    return value.strip('"') if isinstance(value, str) else "*"
 
 
 class Lookup:
@@ -110,9 +136,19 @@ class Lookup:
             for name, at in places.items()
             if "*" not in name and "#" not in name
         }
-        self._patterns = [
-            (_pattern(name), tuple(at)) for name, at in places.items() if name not in self._exact
+        # By what stands before the first dot: most names that come share it with no pattern. Those that begin
+        # with a wild card are tried for every name; all in the order of the rows.
+        patterns = [
+            (_head(name), (_pattern(name), tuple(at)))
+            for name, at in places.items()
+            if name not in self._exact
         ]
+        self._any_head = [pattern for head, pattern in patterns if head is None]
+        self._by_head = {
+            own: [pattern for head, pattern in patterns if head in (own, None)]
+            for own, _ in patterns
+            if own is not None
+        }
         self._cache_size = cache + len(self._exact)
         self.known: dict[str, Hit | None] = dict(self._exact)
 
@@ -122,7 +158,7 @@ class Lookup:
 
     def learn(self, key: str) -> Hit | None:
         hit = None
-        for pattern, places in self._patterns:
+        for pattern, places in self._by_head.get(key.partition(".")[0], self._any_head):
             match = pattern.fullmatch(key)
             if match:
                 hit = _hit(places, match.group(1) if pattern.groups else key)
@@ -134,6 +170,12 @@ class Lookup:
             self.known.update(self._exact)
         self.known[key] = hit
         return hit
+
+
+def _head(name: str) -> str | None:
+    """What stands before the first dot of a pattern; None where a wild card does."""
+    head = name.partition(".")[0]
+    return None if "*" in head or "#" in head else head
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -9,15 +9,24 @@ from typing import Any, Final, NamedTuple
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
 from monitor.intake.content import request, request_of_parts
-from monitor.intake.conventions import DATASTORE, ROWS, TOOL_SPAN_NAME_PREFIXES, Field, Unit
+from monitor.intake.conventions import (
+    AGENT_SPAN_NAME_PREFIXES,
+    DATASTORE,
+    ROWS,
+    TOOL_SPAN_NAME_PREFIXES,
+    Field,
+    Unit,
+)
 from monitor.intake.found import REPEATS, Found, Hit, Lookup
 from monitor.intake.tags import PRIVATE_READ, READ_TAGS, UNTRUSTED_READ, TagTable
-from monitor.intake.tokens import Content, Tokenizer
+from monitor.intake.tokens import TOKEN_BYTES, Content, Tokenizer, shared
 from monitor.model import (
     ALIAS_MODEL,
     EVALUATOR,
     GUARDRAIL,
     MEMBER,
+    MODEL_CALL,
+    OTHER,
     OVERFLOW,
     PLAIN,
     ROLES,
@@ -48,6 +57,7 @@ _KINDS: Final[dict[Unit | None, int]] = {
 }
 # Characters of what identifies a meaning that is worth remembering: names and model versions are short.
 _REMEMBERED: Final = 2_048
+_RAW_ROLE: Final = 64  # characters of a raw value as a label; an operation's name has a dozen
 # Label of a metric for spans that are no members.
 KIND_NAMES: Final[dict[int, str]] = {
     EVALUATOR: "evaluator",
@@ -58,13 +68,29 @@ KIND_NAMES: Final[dict[int, str]] = {
 _MEANS_TOOL: Final = frozenset(
     {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call"}
 )
+# Of finish reasons written as one text, some as the name of an enumeration: `FinishReason.STOP,FinishReason.…`.
+_REASON: Final = re.compile(r"[a-z_-]+")
+_REASONS: Final = 256  # characters of finish reasons that are looked at
+# In an output that may be cut: a list of calls that is not empty, a part that is a call, or why the model stopped.
 _TOOL_IN_OUTPUT: Final = re.compile(
-    r'"tool_calls?"\s*:\s*[\[{]\s*["{]|"type"\s*:\s*"(?:tool_call|tool_use|tool-call|function_call)"'
+    r'"(?:tool_calls?|toolCalls|function_?[cC]all|toolUse)"\s*:\s*[\[{]\s*["{]'
+    r'|"type"\s*:\s*"(?:tool_call|tool_use|tool-call|function_call)"'
+    r'|"(?:finish|stop)_?[rR]eason"\s*:\s*"(?:tool_calls?|tool-calls|tool_use|function_call)"'
+)
+# Ids in the output of a model that asked for a tool. Those of messages and responses are among them; no tool call
+# has one of these, so they tie nothing.
+_ID_IN_OUTPUT: Final = re.compile(
+    r'"(?:id|call_id|tool_call_id|toolCallId|toolUseId)"\s*:\s*"([^"\\]{1,256})"'
 )
 # Fields that make a span a GenAI span; a session or some input alone does not.
 _GENAI: Final[frozenset[Field]] = frozenset(
-    {"genai", "model", "model_alias", "tool_name", "tool_call_id", "finish", "evaluation_name"}
-)
+    {
+        "genai", "own_model", "model", "model_alias", "tool_name", "tool_call_id", "finish",
+        "evaluation_name",
+    }
+)  # fmt: skip
+# Whose model is not the agent's: an embedding's, and the one that a search embeds or ranks with.
+_OTHER_MODELS: Final[frozenset[Unit | None]] = frozenset({"embedding", "retrieval"})
 
 
 class Meaning(NamedTuple):
@@ -84,6 +110,7 @@ class Interpreter:
         self.lookup = Lookup((*config.conventions, *ROWS), bounds.cache)
         self._tags = TagTable(config.tag_rules, config.tool_tags, bounds.cache)
         self._tokenizer = Tokenizer(config.token_key, bounds)
+        self._tokens_bytes = bounds.tokens * TOKEN_BYTES
         self._raw_roles: set[str] = set()
         self.meanings: dict[tuple[object, ...], Meaning] = {}
         self.labels: dict[str, str] = {}
@@ -158,6 +185,7 @@ class Interpreter:
             old.tags,
             old.links,
             flags=old.flags,
+            call_ids=old.call_ids,
         )
 
     def derive(
@@ -188,38 +216,45 @@ class Interpreter:
 
         tool_name = found.text("tool_name")
         if tool_name is None and unit == "tool":
-            tool_name = _tool_of(name)
+            tool_name = found.text("entity") or _after(TOOL_SPAN_NAME_PREFIXES, name)
         if tool_name is not None:
             tool_name = tool_name[: self.bounds.name]
         tags = self._tags_of(tool_name, unit, found)
-        role = own_role if own_role in ROLES else self._role(unit, found, tags)
+        asks = unit == "llm" and own_role is None and _asks_for_tool(found)
+        role = own_role if own_role in ROLES else self._role(unit, found, tags, asks=asks)
         kind = self._kind(unit, found, is_native=is_native or own_role is not None, scored=scored)
 
-        model, flags = own_model, 0
-        if model is None and unit != "embedding":
+        flags = MODEL_CALL if unit == "llm" and own_role is None else 0
+        model = own_model or found.text("own_model")
+        if model is None and unit not in _OTHER_MODELS:
             model = found.text("model")
             if model is None:
                 model = found.text("model_alias")
-                flags = ALIAS_MODEL if model is not None else 0
+                if model is not None:
+                    flags |= ALIAS_MODEL
         model = UNKNOWN if model is None else self.label(model, batch)
-        detail = self._detail(found, unit, batch, tool_name, tags, links, flags, is_root=is_root)
+        agent = found.text("agent")
+        if agent is None and unit == "planner" and own_role is None:
+            agent = found.text("entity") or _after(AGENT_SPAN_NAME_PREFIXES, name)
+        call_ids = self._call_ids(found) if asks else ()
+        detail = self._detail(
+            found, unit, batch, tool_name, agent, tags, links, flags, call_ids, is_root=is_root
+        )
         return Meaning(role, kind, model, detail, unknown)
 
-    def _role(self, unit: Unit | None, found: Found, tags: tuple[str, ...]) -> str:
+    @staticmethod
+    def _role(unit: Unit | None, found: Found, tags: tuple[str, ...], *, asks: bool) -> str:
         match unit:
             case "llm":
-                return "planner" if _asks_for_tool(found) else "completion"
+                return "planner" if asks else "completion"
             case "planner":
                 return "planner"
             case "retrieval" | "embedding":
                 return "retrieval"
             case "tool":
                 only_reads = bool(tags) and READ_TAGS.issuperset(tags)
-                return (
-                    "retrieval"
-                    if only_reads or found.text("tool_type") == DATASTORE
-                    else "tool_call"
-                )
+                looks_up = (found.text("tool_type") or "").lower() == DATASTORE
+                return "retrieval" if only_reads or looks_up else "tool_call"
             case _:
                 return UNKNOWN
 
@@ -255,21 +290,22 @@ class Interpreter:
         unit: Unit | None,
         batch: Batch,
         tool_name: str | None,
+        agent: str | None,
         tags: tuple[str, ...],
         links: tuple[Link, ...],
         flags: int,
+        call_ids: tuple[str, ...],
         *,
         is_root: bool,
     ) -> SpanDetail | None:
-        call_id, agent, session = (
-            found.text("tool_call_id"),
-            found.text("agent"),
-            found.text("session"),
-        )
+        call_id, session = found.text("tool_call_id"), found.text("session")
         arguments = result = asked = None
         if found.many or not _CONTENT.isdisjoint(found.best):
             arguments, result, asked = self._content(found, unit, is_root=is_root)
             captured = [content for content in (arguments, result, asked) if content is not None]
+            if sum(len(content.tokens) for content in captured) > self._tokens_bytes:
+                arguments, result, asked = shared((arguments, result, asked), self.bounds.tokens)
+                flags |= OVERFLOW
             for content in captured:
                 flags |= content.flags
             if captured:
@@ -294,7 +330,17 @@ class Interpreter:
             None if result is None else result.tokens,
             None if asked is None else asked.tokens,
             flags,
+            call_ids,
         )
+
+    def _call_ids(self, found: Found) -> tuple[str, ...]:
+        """Ids of the tool calls that a model asked for, each once, cut as a tool span's own id is."""
+        ids = [value for _, value in found.many.get("call_id", ()) if isinstance(value, str)]
+        for text in (found.get("output"), *(v for _, v in found.many.get("tool_request", ()))):
+            if isinstance(text, str) and text[:1] in ("{", "["):
+                ids += _ID_IN_OUTPUT.findall(text[: self.bounds.content])
+        limit = self.bounds.name
+        return tuple(dict.fromkeys(each[:limit] for each in ids if each))[: self.bounds.call_ids]
 
     def _content(
         self, found: Found, unit: Unit | None, *, is_root: bool
@@ -332,10 +378,13 @@ class Interpreter:
         return request(self._tokenizer, given, plain=speaks_to_user, limit=self.bounds.content)
 
     def _count_unknown(self, raw: str, batch: Batch) -> None:
-        raw = raw[: self.bounds.label]
+        """By its raw value as a label: a sender's text, so short, printable, and not many of them."""
+        raw = raw[:_RAW_ROLE]
+        if not raw.isprintable():
+            raw = "".join(c if c.isprintable() else "?" for c in raw)
         if raw not in self._raw_roles:
             if len(self._raw_roles) >= self.bounds.unknown_roles:
-                raw = "other"
+                raw = OTHER
             else:
                 self._raw_roles.add(raw)
         batch.counts["unknown_role", raw] += 1
@@ -350,15 +399,19 @@ def _asks_for_tool(found: Found) -> bool:
         return True
     finish = found.get("finish")
     if finish is not None:
-        reasons = finish if isinstance(finish, list | tuple) else [finish]
-        if any(isinstance(reason, str) and reason.lower() in _MEANS_TOOL for reason in reasons):
-            return True
+        reasons = finish if isinstance(finish, list | tuple) else (finish,)
+        for reason in reasons:
+            if isinstance(reason, str) and not _MEANS_TOOL.isdisjoint(
+                _REASON.findall(reason[:_REASONS].lower())
+            ):
+                return True
     output = found.get("output")
     return isinstance(output, str) and _TOOL_IN_OUTPUT.search(output) is not None
 
 
-def _tool_of(span_name: str) -> str | None:
-    for prefix in TOOL_SPAN_NAME_PREFIXES:
+def _after(prefixes: tuple[str, ...], span_name: str) -> str | None:
+    """A tool or agent as the name of its span gives it: what follows the words for the operation, else all of it."""
+    for prefix in prefixes:
         if span_name.startswith(prefix):
             return span_name[len(prefix) :] or None
     return span_name or None

@@ -15,7 +15,7 @@ from monitor.model import UNKNOWN, Score
 
 
 class ScorerScale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a scorer's values become safety scores. Raises ValueError for an empty range."""
+    """How a scorer's values become safety scores. Raises ValueError for a range or a label's score that is none."""
 
     one_means: Literal["unsafe", "safe"] = "unsafe"  # what the upper end of the range means
     minimum: float = 0.0
@@ -28,6 +28,11 @@ class ScorerScale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.minimum < self.maximum:
             raise ValueError(f"scorer range {self.minimum}..{self.maximum} is empty")
+        if not math.isfinite(self.maximum - self.minimum):
+            raise ValueError(f"scorer range {self.minimum}..{self.maximum} is not finite")
+        for label, score in self.labels.items():
+            if not 0.0 <= score <= 1.0:
+                raise ValueError(f"label {label!r} is {score}; a safety score is 0 to 1")
 
 
 AS_IT_STANDS: Final = ScorerScale()

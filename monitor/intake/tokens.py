@@ -2,7 +2,7 @@
 
 A *value* is what an attacker must name exactly: addresses, URLs, hosts, paths, file names, account numbers,
 amounts, ids. Plain words, dates and times are no tokens: they are in everything, and everything would seem
-to flow. At most ``Bounds.tokens`` a content, addresses first, then in order of appearance.
+to flow. At most ``Bounds.tokens`` a span, addresses first, then in order of appearance.
 """
 
 from __future__ import annotations
@@ -100,6 +100,25 @@ class Tokenizer:
                     self._cache.clear()
                 self._cache[value] = token
         return token
+
+
+def shared(contents: tuple[Content | None, ...], limit: int) -> tuple[Content | None, ...]:
+    """The contents of one span, cut so that they hold ``limit`` tokens in all: none is cut to less than its
+    equal share while another has more, and what one does not need of its share goes to the others."""
+    left, room = sum(content is not None for content in contents), limit
+    kept: dict[int, int] = {}
+    for place, content in sorted(
+        ((place, content) for place, content in enumerate(contents) if content is not None),
+        key=lambda each: len(each[1].tokens),
+    ):
+        kept[place] = min(len(content.tokens) // TOKEN_BYTES, room // left)
+        room, left = room - kept[place], left - 1
+    return tuple(
+        content
+        if content is None or kept[place] * TOKEN_BYTES == len(content.tokens)
+        else Content(content.tokens[: kept[place] * TOKEN_BYTES], content.flags | OVERFLOW)
+        for place, content in enumerate(contents)
+    )
 
 
 def values_of(word: str) -> Iterator[tuple[str, bool]]:

@@ -46,7 +46,7 @@ OTHERS: dict[str, tuple[dict[int, int], int, int, Expected]] = {
         {WRAPPER: 8, GUARDRAIL: 8, EVALUATOR: 8, PLAIN: 8},
         0,
         0,
-        {"no_span_id": 8},  # an evaluator observation names no span
+        {"no_span_id": 16},  # neither an evaluator observation nor a guardrail's names a span
     ),
     "langgraph_openinference": ({WRAPPER: 61}, 35, 0, {}),
     "langgraph_openllmetry": ({WRAPPER: 73}, 35, 0, {}),
@@ -144,9 +144,9 @@ def test_mixed_fleet_in_all_its_dialects() -> None:
     unknown = sum(s.kind == MEMBER and s.role == "unknown" for s in spans)
     assert unknown == 0
     assert sum(map(len, batch.scores.values())) == 17
-    # Two EVALUATOR spans of Phoenix and three of Langfuse name no span.
+    # Two EVALUATOR spans of Phoenix, three evaluators and three guardrails of Langfuse name no span.
     assert Counter(d.reason for d in batch.dead_letters) == {
-        "no_span_id": 5,
+        "no_span_id": 8,
         "score_out_of_range": 22,
     }
     by_name = {s.name: s.kind for s in spans}

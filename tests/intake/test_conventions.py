@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.intake import IntakeConfig
-from monitor.intake.conventions import ROWS, Row
+from monitor.intake.conventions import ROWS, SOURCES, Row
 from monitor.intake.found import ITS_OWN, Lookup
 from monitor.intake.native import NativeSpan
 
@@ -18,8 +18,8 @@ from .common import CONFIG, decode, native, only
 def test_no_row_is_written_twice() -> None:
     rows = [(row.attribute, row.field, tuple(sorted(row.units))) for row in ROWS]
     assert len(set(rows)) == len(rows)
-    assert all(row.source for row in ROWS)
-    assert all(bool(row.units) == (row.field == "unit") for row in ROWS)
+    assert {row.source for row in ROWS} <= SOURCES.keys()
+    assert all(bool(row.units) == (row.field in ("unit", "sign")) for row in ROWS)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,17 @@ from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 
 from monitor.intake import Batch, Bounds, IntakeConfig, wire
 from monitor.intake.reasons import REASONS
-from monitor.model import EVALUATOR, GUARDRAIL, MEMBER, PLAIN, WRAPPER, Link, Score, Span
+from monitor.model import (
+    ALIAS_MODEL,
+    EVALUATOR,
+    GUARDRAIL,
+    MEMBER,
+    PLAIN,
+    WRAPPER,
+    Link,
+    Score,
+    Span,
+)
 
 from .common import CONFIG, OTHER, SPAN, TRACE, decode, messages, only, spans_of
 
@@ -413,10 +423,10 @@ def test_requested_model_alone_is_marked_as_an_alias() -> None:
     alias = one(attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-latest"})
     assert alias.model_version == "m-latest"
     assert alias.detail is not None
-    assert alias.detail.flags == 4
+    assert alias.detail.flags & ALIAS_MODEL
     both = one(attributes={"gen_ai.request.model": "m-latest", "gen_ai.response.model": "m-1"})
     assert (both.model_version, both.detail) == ("m-1", both.detail)
-    assert both.detail is None or both.detail.flags == 0
+    assert both.detail is None or not both.detail.flags & ALIAS_MODEL
 
 
 def test_ids_differ_where_all_else_repeats() -> None:
