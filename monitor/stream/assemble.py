@@ -128,7 +128,18 @@ class AssembleLane(Lane):
         output = state.fold.drain()
         pending.records = output.records
         for count, record in enumerate(output.records, 1):
-            for routed in router.routes(record):
+            routes = router.routes(record)
+            letter = router.too_large(record, routes)
+            if letter is not None:
+                self.log.error(
+                    "output.too_large",
+                    detail=letter.detail,
+                    trace_id=letter.trace_id,
+                    then="dead-lettered by its coordinates; please report it",
+                )
+                pending.records[count - 1] = letter
+                routes = router.routes(letter)
+            for routed in routes:
                 outbox.put(*routed)
             if count % _YIELD_RECORDS == 0:
                 await asyncio.sleep(0)

@@ -9,12 +9,18 @@ from aiokafka import TopicPartition
 
 from monitor import codec
 from monitor.drift.messages import ScoreDelta, encode_message
-from monitor.model import DeadLetter, Incident, SettingsRecord, Verdict
+from monitor.model import DeadLetter, Incident, SettingsRecord, Source, Verdict
 from monitor.settings import Settings
 from monitor.stream.placement import partition_of
 from monitor.stream.topics import TopicNames
 
 Routed = tuple[TopicPartition, bytes, bytes]  # place, key, value
+Output = Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
+
+OUTPUT_LIMIT: Final = 1_000_000
+"""Bytes of a value: Kafka's default limit of a message, with room for key and headers. What makes the records
+keeps them below 900 kB; this is for the one that it did not foresee. One record that a topic refuses would
+fail its transaction, and the same one again, for ever."""
 
 _AlertGroup = tuple[str, str, str | None, str]
 _GROUP_DECODER: Final = msgspec.json.Decoder(_AlertGroup)
@@ -44,12 +50,30 @@ class Router:
         self._partitions = settings.partitions
         self._keep_bytes = settings.deadletter_bytes == "keep"
 
+    def too_large(self, record: Output, routed: tuple[Routed, ...]) -> DeadLetter | None:
+        """What goes out in place of a record that its topic would refuse; None where it fits."""
+        if isinstance(record, DeadLetter):  # its topic takes the largest input whole
+            return None
+        size = max(len(value) for _, _, value in routed)
+        if size <= OUTPUT_LIMIT:
+            return None
+        kind = type(record).__name__.lower()
+        source, trace_id = Source(), None
+        if isinstance(record, Verdict | Incident):
+            cause = record.provenance
+            source = Source(self.names.fragments, cause.partition, cause.causing_offset, 0, 0)
+            trace_id = record.trace_id
+        return DeadLetter(
+            reason="output_too_large",
+            detail=f"{kind} of {size} bytes, at most {OUTPUT_LIMIT} can be published",
+            source=source,
+            trace_id=trace_id,
+        )
+
     def _to(self, topic: str, key: str, value: bytes) -> Routed:
         return TopicPartition(topic, partition_of(key, self._partitions)), key.encode(), value
 
-    def routes(
-        self, record: Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
-    ) -> tuple[Routed, ...]:
+    def routes(self, record: Output) -> tuple[Routed, ...]:
         """Where a record goes: one place, but an incident whose severity rose is also told to the group it leaves."""
         if isinstance(record, Incident) and record.rose_from is not None:
             left = (record.service, record.reason, record.policy, record.rose_from)
@@ -58,9 +82,7 @@ class Router:
             return self.route(record), self._to(self.names.incidents, key, value)
         return (self.route(record),)
 
-    def route(
-        self, record: Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
-    ) -> Routed:
+    def route(self, record: Output) -> Routed:
         """The one place that every record has."""
         match record:
             case Verdict():

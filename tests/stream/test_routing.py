@@ -4,7 +4,7 @@ import msgspec
 
 from monitor.codec import decode_output
 from monitor.settings import Settings
-from monitor.stream.routing import Router, alert_group, decode_alert_group
+from monitor.stream.routing import OUTPUT_LIMIT, Router, alert_group, decode_alert_group
 from tests.alerting.incidents import incident
 
 
@@ -23,3 +23,22 @@ def test_any_other_has_one_place() -> None:
     router = Router(Settings())
     made = incident("i")
     assert router.routes(made) == (router.route(made),)
+
+
+def test_what_a_topic_would_refuse_goes_out_as_a_dead_letter_by_its_coordinates() -> None:
+    router = Router(Settings())
+    made = msgspec.structs.replace(incident("i"), summary="x" * (OUTPUT_LIMIT + 1))
+    letter = router.too_large(made, router.routes(made))
+    assert letter is not None
+    assert letter.reason == "output_too_large"
+    assert letter.trace_id == made.trace_id
+    assert letter.source.topic == "monitor.fragments"
+    assert letter.source.offset == made.provenance.causing_offset
+    assert "x" * 10 not in letter.detail
+    assert router.too_large(letter, router.routes(letter)) is None
+
+
+def test_what_fits_goes_out_as_it_is() -> None:
+    router = Router(Settings())
+    made = incident("i")
+    assert router.too_large(made, router.routes(made)) is None
