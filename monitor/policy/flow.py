@@ -50,22 +50,73 @@ def arguments_known(span: Span) -> bool:
     )
 
 
-def user_request(parts: Iterable[Part]) -> frozenset[int] | None:
-    """Tokens of what the user asked for, or None where that was not captured.
+class Request:
+    """What the user asked for, as far as the trace can tell whose words they are.
 
-    Read from the spans nearest to a real root that have it. What stands deeper is what one agent asked of
-    another, and may be what an attacker put there; what hangs below a missing parent may be, too.
+    A value that the user named may leave, so whoever can pass words off as the user's can make any value
+    leave in silence. Words count as the user's only where nobody else can have put them in:
+
+    - They stand at a root, or below it where only spans of the root's own service lie between, at the spans
+      nearest to it. What stands deeper is what one agent asked of another; what hangs below a missing parent,
+      or another service's span says, may be anybody's.
+    - Every root says them. A second root is easily sent, by a service that is called too, and the agent that
+      acts may hang below either: no root is the user's for sure. So a value that only some of them name is
+      neither let pass (an attacker's root would name the destination) nor does it take from the proof where the
+      root above the act does not name it (or the attacker's root would turn a page into a warning).
+
+    known    some root's request was captured
+    settled  tokens that are the user's for sure
     """
-    found: set[int] | None = None
-    for part in parts:
-        if not part.rooted:
-            continue
-        asked = [
-            s for s in part.spans if s.detail is not None and s.detail.request_tokens is not None
-        ]
-        if asked:
-            nearest = min(part.depth[s.span_id] for s in asked)
-            top = [s for s in asked if part.depth[s.span_id] == nearest]
-            found = set() if found is None else found
-            found.update(*(tokens(s.detail.request_tokens) for s in top if s.detail))
-    return None if found is None else frozenset(found)
+
+    __slots__ = ("_by_part", "_of_any", "known", "settled")
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._by_part: dict[Part, frozenset[int]] = {}
+        found = [(part, *_asked(part)) for part in parts if part.rooted]
+        for part, words, _ in found:
+            if words is not None:
+                self._by_part[part] = words
+        self.known = bool(self._by_part)
+        self._of_any: frozenset[int] = NO_TOKENS.union(*self._by_part.values())
+        self.settled = NO_TOKENS
+        if all(sure for _, _, sure in found) and self.known:
+            self.settled = self._of_any.intersection(*self._by_part.values())
+
+    def allows(self, part: Part) -> frozenset[int]:
+        """Tokens that a span of ``part`` may pass on: the user named them. None of a part without a root."""
+        return self.settled if part.rooted else NO_TOKENS
+
+    def may_allow(self, part: Part) -> frozenset[int]:
+        """Tokens that the user may have named: those of the part's root, or of any where it has none."""
+        return self._by_part.get(part, self._of_any)
+
+
+def user_request(parts: Iterable[Part]) -> frozenset[int] | None:
+    """Tokens of what the user asked for, for sure; None where that was not captured."""
+    request = Request(parts)
+    return request.settled if request.known else None
+
+
+def _asked(part: Part) -> tuple[frozenset[int] | None, bool]:
+    """(tokens of the request nearest to the root, whether the root's own service says so)."""
+    top = part.spans[0]
+    home: set[str | None] = {top.span_id}  # spans with only the root's service above them
+    own: list[Span] = []
+    others: list[Span] = []
+    for span in part.spans:  # parents first
+        at_home = span.span_id in home
+        if not at_home and span.service == top.service and span.parent_span_id in home:
+            at_home = True
+            home.add(span.span_id)
+        if span.detail is not None and span.detail.request_tokens is not None:
+            (own if at_home else others).append(span)
+    asked = own or others
+    if not asked:
+        return None, False
+    nearest = min(part.depth[span.span_id] for span in asked)
+    words = [
+        tokens(span.detail.request_tokens)
+        for span in asked
+        if span.detail is not None and part.depth[span.span_id] == nearest
+    ]
+    return NO_TOKENS.union(*words), bool(own)

@@ -6,17 +6,20 @@ are described in `monitor.policy.load`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from monitor.model import MEMBER, Span
+from monitor.model import MEMBER, Score, Span, SpanFault
 
 Severity = Literal["critical", "warning", "info"]
 
 UNTAGGED: Final = (
     "untagged"  # in a step's tags: a tool whose name and attributes say nothing of what it does
 )
+
+_NO_TOOL: Final = frozenset({"planner", "completion"})
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,7 +28,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tags         it has one of these (``egress``, ``private_read`` ...: made at intake by verb and object)
     not_tags     it has none of these
     roles        it has one of these roles
-    min_score    its highest safety score (0 safe .. 1 violates) is at least this
+    min_score    its highest safety score (0 safe .. 1 violates), by any scorer at any time, is at least this
     flow_from    names of earlier steps; last step only: a value in this span's arguments came out of the result
                  of one of them and was not in the user's request
     unexplained  last step only: instead of such a flow it may hold a value that is neither in the user's request
@@ -43,12 +46,13 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unexplained: bool = False
     plain_words: bool = False
 
-    def fits(self, span: Span) -> bool:
-        """Whether ``span`` by itself can be this step: all but flow and order."""
+    def fits(self, span: Span, more: Sequence[Score] = ()) -> bool:
+        """Whether ``span`` by itself can be this step: all but flow and order. ``more``: scores that it was
+        given beside those in force."""
         if span.kind != MEMBER or (self.roles and span.role not in self.roles):
             return False
         if self.min_score > 0.0:
-            for score in span.scores:
+            for score in (*span.scores, *more) if more else span.scores:
                 if score.value >= self.min_score:
                     break
             else:
@@ -64,6 +68,13 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     return True
             return not tags and UNTAGGED in self.tags
         return True
+
+    def may_be(self, fault: SpanFault) -> bool:
+        """Whether a span without a usable id may have been this step. Its tags are not known; what plans or
+        answers has none, since they come from the names of tools."""
+        if (self.roles and fault.role not in self.roles) or (self.tags and fault.role in _NO_TOOL):
+            return False
+        return self.min_score <= 0.0 or any(s.value >= self.min_score for s in fault.scores)
 
 
 class Rise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from monitor.model import Span
+from monitor.model import Score, Span
 from monitor.policy.causal import ByTime, Part
-from monitor.policy.flow import user_request
+from monitor.policy.flow import Request
 from monitor.policy.rules import Severity, Step
 
 LISTED_SPANS: Final = (
@@ -15,21 +16,38 @@ LISTED_SPANS: Final = (
 )
 
 
+# span_id -> the highest score of each scorer version, of spans whose score in force is not the highest
+Highest = Mapping[str, Sequence[Score]]
+NO_HIGHER: Final[Highest] = MappingProxyType({})
+
+
 class Fitting:
-    """Which spans fit which step, worked out once a step: policies share steps."""
+    """Which spans fit which step, worked out once a step: policies share steps.
 
-    __slots__ = ("_of", "spans")
+    highest  scores that were given once and are no longer in force. A step's ``min_score`` looks at them too:
+             a later, lower score, which any service that scores can send, takes nothing back.
+    """
 
-    def __init__(self, spans: Sequence[Span]) -> None:
+    __slots__ = ("_of", "highest", "spans")
+
+    def __init__(self, spans: Sequence[Span], highest: Highest = NO_HIGHER) -> None:
         self.spans = spans
+        self.highest = highest
         self._of: dict[Step, frozenset[str]] = {}
 
     def of(self, step: Step) -> frozenset[str]:
         """Ids of the spans that fit ``step``."""
         known = self._of.get(step)
         if known is None:
-            fits = step.fits
-            known = self._of[step] = frozenset([span.span_id for span in self.spans if fits(span)])
+            fits, higher = step.fits, self.highest
+            known = self._of[step] = frozenset(
+                [
+                    span.span_id
+                    for span in self.spans
+                    if fits(span)
+                    or (higher and span.span_id in higher and fits(span, higher[span.span_id]))
+                ]
+            )
         return known
 
 
@@ -38,17 +56,24 @@ class Scene:
     parts    the trees of the trace
     fitting  which spans fit which step
     cut      spans of it are missing
-    request  tokens of the user's request, None where it was not captured
+    request  what the user asked for
     """
 
-    __slots__ = ("_order", "cut", "fitting", "parts", "request")
+    __slots__ = ("_order", "_part_of", "cut", "fitting", "parts", "request")
 
     def __init__(self, parts: Sequence[Part], fitting: Fitting, *, cut: bool) -> None:
         self.parts = parts
         self.fitting = fitting
         self.cut = cut
-        self.request = user_request(parts)
+        self.request = Request(parts)
         self._order: dict[str, int] | None = None
+        self._part_of: dict[str, Part] | None = None
+
+    def part_of(self, span: Span) -> Part:
+        """The part that ``span`` is in."""
+        if self._part_of is None:
+            self._part_of = {one.span_id: part for part in self.parts for one in part.spans}
+        return self._part_of[span.span_id]
 
     def by_time(self) -> ByTime:
         """All spans whose time is known. One without would seem to come before everything."""

@@ -117,27 +117,35 @@ class _Flow:
         self.across = across
         self.sink = steps[-1]
         self.sources = [n for n, step in enumerate(steps) if step.name in self.sink.flow_from]
-        request = scene.request or NO_TOKENS
-        self.wanted = (
-            frozenset().union(*(arguments_of(span) for span in ladder.fitting[-1])) - request
-        )
-        # token -> (number of the step, span whose result holds it), in the order of the track
+        self.wanted = NO_TOKENS.union(*(self._values(span) for span in ladder.fitting[-1]))
+        # token -> (number of the step, span whose result holds it), the soonest usable first
         self.providers: dict[int, list[tuple[int, Span]]] = {}
         self.blind_from: int | None = (
             None  # when a chain from a result that is not known whole is complete
         )
-        for number in self.sources:
-            self._take(number)
+        self._find_providers()
         self.first_seen: dict[int, int] | None = None
 
-    def _take(self, number: int) -> None:
-        done = self.ladder.done[number]
-        for span in self.ladder.fitting[number]:
-            when = done.get(span.span_id)
-            if when is None:
-                continue
-            if not result_known(span) and (self.blind_from is None or when < self.blind_from):
-                self.blind_from = when
+    def _values(self, sink: Span) -> frozenset[int]:
+        """The values in the arguments of ``sink`` that are not the user's for sure."""
+        return arguments_of(sink) - self.scene.request.allows(self.scene.part_of(sink))
+
+    def _find_providers(self) -> None:
+        left = self.ladder.track.left
+        ready = []
+        for number in self.sources:
+            done = self.ladder.done[number]
+            for span in self.ladder.fitting[number]:
+                when = done.get(span.span_id)
+                if when is None:
+                    continue
+                if not result_known(span) and (self.blind_from is None or when < self.blind_from):
+                    self.blind_from = when
+                ready.append((max(when, left[span.span_id]), number, span.span_id, span))
+        # Those that are ready soonest can feed the most sinks: what is kept first must not be what nothing can
+        # come of, or a handful of spans that enclose the sink, or say they never ended, would hide the others.
+        ready.sort(key=lambda one: one[:3])
+        for _, number, _, span in ready:
             for token in results_of(span) & self.wanted:
                 known = self.providers.setdefault(token, [])
                 if len(known) < PROVIDERS:
@@ -147,9 +155,11 @@ class _Flow:
         """The chain by which a value that the user did not name came into the arguments of ``sink``."""
         track, done = self.ladder.track, self.ladder.done
         entered = track.entered[sink.span_id]
+        request = self.scene.request
+        perhaps = request.may_allow(self.scene.part_of(sink))
         usable = [
-            (number, track.entered[span.span_id], span.span_id, span)
-            for value in arguments_of(sink) & self.providers.keys()
+            (value in perhaps, number, track.entered[span.span_id], span.span_id, span)
+            for value in self._values(sink) & self.providers.keys()
             for number, span in self.providers[value]
             if track.left[span.span_id] < entered
             and done[number][span.span_id] < entered
@@ -157,10 +167,12 @@ class _Flow:
         ]
         if not usable:
             return None
-        number, _, _, span = min(usable, key=lambda provider: provider[:3])
+        named, number, _, _, span = min(usable, key=lambda provider: provider[:4])
         doubt = ""
-        if self.scene.request is None:
+        if not request.known:
             doubt = "the user's request was not captured, and may have named the value"
+        elif named:
+            doubt = "a request that may not be the user's names the value"
         elif self.across and len(self.steps) > 2:
             doubt = BY_TIME
         return _Chain(
@@ -190,7 +202,7 @@ class _Flow:
         return chain
 
     def _unexplained(self, sink: Span, entered: int) -> bool:
-        if self.scene.request is None:
+        if not self.scene.request.known:
             return False
         if self.first_seen is None:
             self.first_seen = {}
@@ -198,8 +210,7 @@ class _Flow:
                 left = self.ladder.track.left[span.span_id]
                 for token in results_of(span) & self.wanted:
                     self.first_seen[token] = min(left, self.first_seen.get(token, left))
-        values = arguments_of(sink) & self.wanted
-        return any(self.first_seen.get(value, entered) >= entered for value in values)
+        return any(self.first_seen.get(value, entered) >= entered for value in self._values(sink))
 
 
 def _overlap(span: Span, sink: Span) -> bool:
