@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from monitor.intake.anyvalue import hashed, of_key_value
+from monitor.intake.bounds import Bounds
 from monitor.intake.found import REPEATS, Hit, Lookup
+from monitor.intake.loose import check_depth
 from monitor.intake.wire import canonical
 
 _REMEMBERED: Final = 256  # bytes of an attribute that is worth remembering: longer ones are content
@@ -38,10 +40,11 @@ def hits(said: Iterable[Said]) -> Hits:
 class Attributes(dict[bytes, Said]):
     """Attribute bytes -> what they say, for those that come again and again; bounded."""
 
-    def __init__(self, lookup: Lookup, cache: int) -> None:
+    def __init__(self, lookup: Lookup, bounds: Bounds) -> None:
         super().__init__()
         self._lookup = lookup
-        self._cache = cache
+        self._cache = bounds.cache
+        self._nesting = bounds.nesting
 
     def __missing__(self, packed: bytes) -> Said:
         said = self.read(packed)
@@ -60,6 +63,9 @@ class Attributes(dict[bytes, Said]):
         raise NotImplementedError
 
     def _said(self, key: str, value: Any) -> Said:
+        """Raises Unusable."""
+        if value.__class__ is list or value.__class__ is dict:
+            check_depth(value, self._nesting)
         hit = self._lookup.hit(key)
         if hit is None:
             return Said(hashed(key, value), None, REPEATS, None)
@@ -69,8 +75,8 @@ class Attributes(dict[bytes, Said]):
 class ProtoAttributes(Attributes):
     """Bytes are a protobuf KeyValue."""
 
-    def __init__(self, lookup: Lookup, cache: int) -> None:
-        super().__init__(lookup, cache)
+    def __init__(self, lookup: Lookup, bounds: Bounds) -> None:
+        super().__init__(lookup, bounds)
         self._hits: dict[bytes, Hit | None] = {}
 
     def read(self, packed: bytes) -> Said:

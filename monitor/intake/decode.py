@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Protocol, get_args
 
 from monitor.intake.batch import Batch, KafkaRecord
 from monitor.intake.config import IntakeConfig
 from monitor.intake.evaluations import Scorekeeper
 from monitor.intake.meaning import Interpreter
 from monitor.intake.native import NativeDecoder
+from monitor.intake.otlp_json import JsonTraces
+from monitor.intake.otlp_logs import JsonLogs, ProtoLogs
 from monitor.intake.otlp_proto import ProtoTraces
 from monitor.intake.scores import Scales
 
-Encoding = Literal["json", "otlp_proto/traces"]
+Encoding = Literal[
+    "json", "otlp_proto/traces", "otlp_json/traces", "otlp_proto/logs", "otlp_json/logs"
+]
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
+
+
+class Decoder(Protocol):
+    def decode(
+        self, topic: str, partition: int, records: Sequence[KafkaRecord], batch: Batch
+    ) -> None: ...
 
 
 class Intake:
@@ -23,9 +33,13 @@ class Intake:
     def __init__(self, config: IntakeConfig) -> None:
         interpreter = Interpreter(config)
         keeper = Scorekeeper(Scales(config.scorers), config.bounds)
-        self._decoders: dict[Encoding, NativeDecoder | ProtoTraces] = {
-            "json": NativeDecoder(config, interpreter, keeper),
-            "otlp_proto/traces": ProtoTraces(config, interpreter, keeper),
+        given = config, interpreter, keeper
+        self._decoders: dict[Encoding, Decoder] = {
+            "json": NativeDecoder(*given),
+            "otlp_proto/traces": ProtoTraces(*given),
+            "otlp_json/traces": JsonTraces(*given),
+            "otlp_proto/logs": ProtoLogs(*given),
+            "otlp_json/logs": JsonLogs(*given),
         }
 
     def decode(

@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from monitor.intake import reasons, refuse
+from monitor.intake import reasons
 from monitor.intake.attributes import Attributes, Hits, Said, hits
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig, is_accepted
 from monitor.intake.conventions import EVALUATION_EVENT, SERVICE_NAME
+from monitor.intake.envelope import Origin, Unjoinable
 from monitor.intake.evaluations import (
     JUDGES,
     Given,
@@ -41,16 +42,6 @@ _SCORES: Final = 1_024  # bytes of score attributes that are worth remembering: 
 _HEAD: Final = struct.Struct("<8s8siQQII")
 
 
-class Origin(NamedTuple):
-    """Where a span or log record stands in its message; ``resource`` and ``scope`` as they came."""
-
-    resource: bytes
-    scope: bytes
-    service: str
-    service_bytes: bytes
-    kept: frozenset[str]  # keep rules that the resource satisfies
-
-
 class Extras(NamedTuple):
     """Events and links of a span."""
 
@@ -66,26 +57,28 @@ NOTHING: Final = Extras([], [], (), [])
 class Origins:
     """Services of resources, remembered by their bytes."""
 
-    def __init__(self, config: IntakeConfig, attributes: Attributes) -> None:
+    def __init__(
+        self,
+        config: IntakeConfig,
+        attributes: Attributes,
+        split: Callable[[bytes], Iterable[bytes]],
+    ) -> None:
+        """``split`` cuts a resource into its attributes; none where it is broken."""
+        self._split = split
         self._label = config.bounds.label
         self._cache = config.bounds.cache
         self._keep = config.keep
         self._attributes = attributes
         self._known: dict[bytes, tuple[str, frozenset[str]]] = {}
 
-    def origin(
-        self, resource: bytes, scope: bytes, split: Callable[[bytes], Iterable[bytes]]
-    ) -> Origin:
-        """``split`` cuts a resource into its attributes."""
-        service, kept = self._known.get(resource) or self._read(resource, split)
+    def origin(self, resource: bytes, scope: bytes) -> Origin:
+        service, kept = self._known.get(resource) or self._read(resource)
         return Origin(resource, scope, service, service.encode(), kept)
 
-    def _read(
-        self, resource: bytes, split: Callable[[bytes], Iterable[bytes]]
-    ) -> tuple[str, frozenset[str]]:
+    def _read(self, resource: bytes) -> tuple[str, frozenset[str]]:
         """Service name and satisfied keep rules of a resource; what does not decode is not there."""
         said: dict[str, Any] = {}
-        for packed in split(resource):
+        for packed in self._split(resource):
             try:
                 key, value = self._attributes.key_value(packed)
             except Unusable:
@@ -122,11 +115,8 @@ class SpanReader:
         interpreter: Interpreter,
         keeper: Scorekeeper,
         attributes: Attributes,
-        whole: Callable[[Origin, Any], bytes],
     ) -> None:
-        """``whole`` makes the message that a dead letter keeps, of a span as the decoder hands it in."""
         self._bounds = config.bounds
-        self._whole = whole
         self._interpreter = interpreter
         self._keeper = keeper
         self._attributes = attributes
@@ -174,7 +164,6 @@ class SpanReader:
     def accept(
         self,
         origin: Origin,
-        raw: object,
         source: Source,
         trace_id: str | None,
         span_octets: bytes,
@@ -188,10 +177,16 @@ class SpanReader:
         said: list[Said],
         extras: Extras,
         batch: Batch,
-    ) -> str | None:
-        """Puts one span into ``batch`` and gives its role; None if it became a fault. ``span_octets`` is empty
-        where the id is unusable, ``parent_octets`` where there is none; ``fault`` says why the span cannot be
-        joined; ``raw`` is the span for its dead letter."""
+    ) -> str:
+        """Puts one span into ``batch`` and gives its role. ``trace_id`` is None and ``span_octets`` empty where
+        the id is unusable, ``parent_octets`` empty where there is none; ``fault`` says why the span cannot be
+        joined. Raises Unusable, and Unjoinable for one with a fault."""
+        try:
+            head = _HEAD.pack(
+                span_octets, parent_octets, kind_number, start, end, len(said), len(extras.events)
+            )
+        except struct.error as error:
+            raise Unusable(reasons.WRONG_TYPE, "a time or the kind is out of range") from error
         interpreter = self._interpreter
         raw_name = name
         name = (interpreter.names.get(name) or interpreter.name(name, batch)) if name else ""
@@ -266,8 +261,7 @@ class SpanReader:
         if fault is not None or trace_id is None or span_id is None:
             reason, why = fault or (reasons.MISSING_ID, "an id is absent")
             broken = SpanFault(reason, why, service, role, name, model, scores, source)
-            refuse.span(batch, trace_id, span_id, broken, self._whole(origin, raw))
-            return None
+            raise Unjoinable(trace_id, span_id, broken)
         if scored and (found is not None or kind in JUDGES):
             found = found or Found()
             targets = targets_of(found, trace_id, links, kind)
@@ -277,9 +271,6 @@ class SpanReader:
                 )
                 scores = ()
 
-        head = _HEAD.pack(
-            span_octets, parent_octets, kind_number, start, end, len(spelled), len(events)
-        )
         spelled.sort()
         if events or hashed_links:
             spelled += events

@@ -5,106 +5,72 @@ Field order is free (the Collector writes fields, and messages, back to front).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from monitor.intake import reasons, refuse, wire
+from monitor.intake import reasons, wire
 from monitor.intake.attributes import ProtoAttributes
-from monitor.intake.batch import Batch, KafkaRecord
+from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
-from monitor.intake.envelope import check_count, check_size
+from monitor.intake.envelope import Messages, Origin
 from monitor.intake.evaluations import Scorekeeper
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose
 from monitor.intake.loose import Unusable
 from monitor.intake.meaning import Interpreter
-from monitor.intake.otlp import NOTHING, Origin, Origins, SpanReader
+from monitor.intake.otlp import NOTHING, Origins, SpanReader
 from monitor.model import Source
 
 _NO_TRACE: Final = bytes(TRACE_BYTES)
 _NO_SPAN: Final = bytes(SPAN_BYTES)
 _STATUSES: Final = 1_000  # statuses remembered: error messages are many
 
-# A span, parsed or (of a message that does not parse as a whole) its bytes.
-_Cut = tuple[Origin, wire.WireMessage | bytes]
 
+class ProtoTraces(Messages[wire.WireMessage | bytes]):
+    """An item is a span, parsed or (of a message that does not parse as a whole) its bytes."""
 
-class ProtoTraces:
     def __init__(self, config: IntakeConfig, interpreter: Interpreter, keeper: Scorekeeper) -> None:
-        self._bounds = config.bounds
+        super().__init__(config.bounds)
         self._max_attributes, self._max_events = config.bounds.attributes, config.bounds.events
         self._keep = bool(config.keep)
-        self._attributes = ProtoAttributes(interpreter.lookup, config.bounds.cache)
-        self._origins = Origins(config, self._attributes)
-        self._reader = SpanReader(config, interpreter, keeper, self._attributes, _whole)
+        self._attributes = ProtoAttributes(interpreter.lookup, config.bounds)
+        self._origins = Origins(config, self._attributes, attributes_of)
+        self._reader = SpanReader(config, interpreter, keeper, self._attributes)
         self._statuses: dict[bytes, bytes] = {b"": b"0\0"}
 
-    def decode(
-        self, topic: str, partition: int, records: Sequence[KafkaRecord], batch: Batch
-    ) -> None:
-        """Every span becomes a span, a fault or a dead letter; a message that cannot be cut into spans is a
-        dead letter whole."""
-        roles: list[str] = []
-        read = self._span
-        for record in records:
-            value = record.value
-            if not value:
-                batch.counts["ignored", "tombstone" if value is None else "empty"] += 1
-                continue
-            offset, timestamp = record.offset, record.timestamp
-            try:
-                check_size(value, self._bounds)
-                spans = self._cut(value)
-                check_count(spans, self._bounds)
-            except Unusable as unusable:
-                source = Source(topic, partition, offset, 0, timestamp)
-                refuse.item(batch, unusable.reason, unusable.detail, source, value)
-                continue
-            if not spans:
-                batch.counts["ignored", "empty"] += 1
-            for index, (origin, span) in enumerate(spans):
-                source = Source(topic, partition, offset, index, timestamp)
-                try:
-                    role = read(span, origin, source, batch)
-                except Unusable as unusable:
-                    refuse.item(
-                        batch, unusable.reason, unusable.detail, source, _whole(origin, span)
-                    )
-                else:
-                    if role is not None:
-                        roles.append(role)
-        for role, count in Counter(roles).items():
-            batch.counts["spans", role] += count
-
-    def _cut(self, value: bytes) -> list[_Cut]:
-        """The spans of a message. Raises Unusable for the message as a whole."""
-        spans: list[_Cut] = []
+    def cut(self, value: bytes) -> list[tuple[Origin, wire.WireMessage | bytes]]:
+        spans: list[tuple[Origin, wire.WireMessage | bytes]] = []
         try:
             message = wire.Traces.FromString(value)
         except wire.WireError:
             for resource, scope, packed in sliced(value):
-                spans.append((self._origins.origin(resource, scope, attributes_of), packed))
+                spans.append((self._origins.origin(resource, scope), packed))
             return spans
         for resource_spans in message.resource_spans:
             resource = resource_spans.resource
             for scope_spans in resource_spans.scope_spans:
-                origin = self._origins.origin(resource, scope_spans.scope, attributes_of)
+                origin = self._origins.origin(resource, scope_spans.scope)
                 # A list: handing out items of a message while others are allocated costs twice as much.
                 spans += [(origin, span) for span in scope_spans.spans]
         return spans
 
-    def _span(
-        self, span: wire.WireMessage | bytes, origin: Origin, source: Source, batch: Batch
+    def whole(
+        self, value: bytes, index: int, origin: Origin, item: wire.WireMessage | bytes
+    ) -> bytes:
+        del value, index
+        packed = item if isinstance(item, bytes) else item.SerializeToString()
+        return wire.message_of(origin.resource, origin.scope, packed)
+
+    def take(
+        self, item: wire.WireMessage | bytes, origin: Origin, source: Source, batch: Batch
     ) -> str | None:
-        """Puts one span into ``batch`` and gives its role; None if it became something else."""
-        if isinstance(span, bytes):
+        if isinstance(item, bytes):
             try:
-                raw = wire.Span.FromString(span)
+                raw = wire.Span.FromString(item)
             except wire.WireError as error:
                 detail = "span is no OTLP span protobuf"
                 raise Unusable(reasons.NOT_PROTOBUF, detail) from error
         else:
-            raw = span
+            raw = item
         attributes: list[bytes] = list(raw.attributes)
         events: Sequence[Any] = raw.events
         links: Sequence[Any] = raw.links
@@ -145,7 +111,6 @@ class ProtoTraces:
         status = raw.status
         return self._reader.accept(
             origin,
-            span,
             source,
             trace.hex() if good_trace else None,
             span_id,
@@ -196,11 +161,6 @@ def attributes_of(resource: bytes) -> Iterable[bytes]:
     return attributes
 
 
-def _whole(origin: Origin, span: wire.WireMessage | bytes) -> bytes:
-    packed = span if isinstance(span, bytes) else span.SerializeToString()
-    return wire.message_of(origin.resource, origin.scope, packed)
-
-
 def _events(events: Sequence[Any]) -> Iterator[tuple[int, str, Sequence[bytes]]]:
     for event in events:
         yield event.time_unix_nano, event.name.decode(), list(event.attributes)
@@ -211,9 +171,11 @@ def _links(
 ) -> Iterator[tuple[str | None, str | None, bytes, Sequence[bytes]]]:
     for link in links:
         trace, span = link.trace_id, link.span_id
+        trace = trace if len(trace) == TRACE_BYTES and trace != _NO_TRACE else b""
+        span = span if len(span) == SPAN_BYTES and span != _NO_SPAN else b""
         yield (
-            trace.hex() if len(trace) == TRACE_BYTES and any(trace) else None,
-            span.hex() if len(span) == SPAN_BYTES and any(span) else None,
+            trace.hex() or None,
+            span.hex() or None,
             trace + span,
             list(link.attributes),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from monitor.intake.decode import Encoding
 from monitor.settings.load import Settings
 from monitor.settings.sections import Stage
-from monitor.settings.values import Encoding, InputSpec, milliseconds
+from monitor.settings.values import InputSpec, milliseconds
 
 __all__ = ["Encoding", "InputSpec", "Settings", "Stage", "milliseconds"]

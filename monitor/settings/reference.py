@@ -11,10 +11,11 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from monitor.intake.decode import ENCODINGS
 from monitor.settings.environment import PREFIX
 from monitor.settings.files import EXAMPLES
 from monitor.settings.sections import SECTIONS, ThresholdByRole
-from monitor.settings.values import Encoding, InputSpec, parse_size, show_duration
+from monitor.settings.values import InputSpec, parse_size, show_duration
 
 _HEAD: Final = f"""\
 # Settings
@@ -93,7 +94,7 @@ def _allowed(field: FieldInfo) -> str:
     elif SecretStr in kinds:
         word = "secret"
     elif InputSpec in kinds:
-        word = "encodings: " + ", ".join(f"`{name}`" for name in get_args(Encoding))
+        word = "encodings: " + ", ".join(f"`{name}`" for name in ENCODINGS)
     else:
         literals = [
             f"`{value}`"

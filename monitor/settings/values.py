@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, PlainSerializer
 from pydantic_settings import NoDecode
+
+from monitor.intake.decode import ENCODINGS, Encoding
 
 _UNIT_SECONDS: Final = {
     "ms": 0.001,
@@ -41,9 +43,6 @@ _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 RESERVED_LABELS: Final = frozenset({"alertname", "service", "reason", "policy", "severity"})
 
 
-Encoding = Literal["json", "otlp_proto/traces"]
-
-
 @dataclass(frozen=True)
 class InputSpec:
     """An input topic and the one encoding of its messages."""
@@ -59,7 +58,7 @@ def parse_inputs(value: object) -> object:
     """``agent-spans=json,otlp_spans=otlp_proto/traces`` -> InputSpecs in this order."""
     if not isinstance(value, str):
         return value
-    allowed: dict[str, Encoding] = {name: name for name in get_args(Encoding)}
+    allowed: dict[str, Encoding] = {name: name for name in ENCODINGS}
     specs: dict[str, InputSpec] = {}
     for item in value.split(","):
         if not item.strip():
