@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from monitor.model import (
     UNKNOWN,
     WRAPPER,
     Score,
+    Source,
     Span,
     SpanDetail,
 )
@@ -68,6 +70,7 @@ def test_else_the_nearest_ancestor_through_what_has_none() -> None:
         Span("r", "retrieval", parent_span_id="t"),
     )
     assert (found["t"].model_version, found["r"].model_version) == ("m-1", "m-1")
+    assert found["chain"].model_version == UNKNOWN
 
 
 def test_an_id_that_calls_of_several_versions_hold_decides_nothing() -> None:
@@ -95,6 +98,15 @@ def test_own_version_wins_and_planners_get_none() -> None:
     )
     assert found["t"] is own
     assert found["p"].model_version == UNKNOWN
+
+
+def test_nothing_else_of_the_span_changes() -> None:
+    full = Span(
+        "t", "tool_call", HIGH, "root", "shop", "pay", UNKNOWN, 5, 6, MEMBER, b"h", Source("in", 1, 2, 3, 4),
+        SpanDetail("pay"),
+    )  # fmt: skip
+    found = settle(Span("root", "planner", model_version="m-0"), full)["t"]
+    assert found == msgspec.structs.replace(full, model_version="m-0")
 
 
 def test_an_alias_stays_marked() -> None:
