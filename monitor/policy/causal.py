@@ -8,7 +8,7 @@ A span takes effect twice: its arguments when it is *entered*, its result when i
 encloses another was entered before it and left after it, so its result cannot have caused the other.
 
 Where a parent is missing or there are several roots, the trace falls into *parts*. Within a part order is
-known; between parts there is only time, which is no evidence of order: see `Parts.by_time`.
+known; between parts there is only time, which is no evidence of order: see `ByTime` and `AnyOrder`.
 """
 
 from __future__ import annotations
@@ -74,6 +74,14 @@ class Part:
                     self.left[span_id] = clock
             clock += 1
 
+    def effect(self, span: Span) -> int:
+        return _effect(span, self.entered, self.left)
+
+
+def _effect(span: Span, entered: dict[str, int], left: dict[str, int]) -> int:
+    """When a span has its effect: a tool by its result, an agent as soon as it starts."""
+    return (left if span.role in ("retrieval", "tool_call") else entered)[span.span_id]
+
 
 def _reversed(ids: list[str], by_id: dict[str, Span]) -> list[Span]:
     if len(ids) == 1:
@@ -90,6 +98,23 @@ class ByTime:
         self.spans = sorted(spans, key=rank)
         self.entered = {span.span_id: span.start_unix_nano for span in spans}
         self.left = {span.span_id: max(span.start_unix_nano, span.end_unix_nano) for span in spans}
+
+    def effect(self, span: Span) -> int:
+        return _effect(span, self.entered, self.left)
+
+
+class AnyOrder:
+    """All spans of a trace, each after every other: what may have come before what where no order is known."""
+
+    __slots__ = ("entered", "left", "spans")
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = sorted(spans, key=rank)
+        self.entered = {span.span_id: 1 for span in spans}
+        self.left = {span.span_id: 0 for span in spans}
+
+    def effect(self, _: Span) -> int:
+        return 0
 
 
 def parts(trace: TraceView) -> list[Part]:

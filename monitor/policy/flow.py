@@ -100,6 +100,8 @@ def user_request(parts: Iterable[Part]) -> frozenset[int] | None:
 def _asked(part: Part) -> tuple[frozenset[int] | None, bool]:
     """(tokens of the request nearest to the root, whether the root's own service says so)."""
     top = part.spans[0]
+    if top.detail is not None and top.detail.request_tokens is not None:
+        return tokens(top.detail.request_tokens), True
     home: set[str | None] = {top.span_id}  # spans with only the root's service above them
     own: list[Span] = []
     others: list[Span] = []

@@ -17,7 +17,8 @@ from monitor.policy.scene import Fitting
 
 
 class Track(Protocol):
-    """Spans in an order with when each is entered and left: a part of the trace, or all of it by time."""
+    """Spans in an order with when each is entered and left, and has its effect: a part of the trace, or all
+    of it by time or in any order."""
 
     @property
     def spans(self) -> Sequence[Span]: ...
@@ -25,6 +26,7 @@ class Track(Protocol):
     def entered(self) -> dict[str, int]: ...
     @property
     def left(self) -> dict[str, int]: ...
+    def effect(self, span: Span, /) -> int: ...
 
 
 class Ladder:
@@ -64,28 +66,23 @@ class Ladder:
             chain.append(following[chain[-1].span_id])
         return chain
 
-    def _point(self, span: Span) -> int:
-        """When a span has its effect: a tool by its result, an agent as soon as it starts."""
-        when = self.track.left if span.role in ("retrieval", "tool_call") else self.track.entered
-        return when[span.span_id]
-
     def _reach(self) -> bool:
         """Keep the spans that have a chain before them; the soonest such chain is ``_before``."""
         entered = self.track.entered
         for number in range(len(self.done)):
             spans = self.fitting[number]
             if self._before:
-                soonest = self._point(self._before[-1])
+                soonest = self.track.effect(self._before[-1])
                 spans = self.fitting[number] = [s for s in spans if entered[s.span_id] > soonest]
             if not spans:
                 return False
-            self._before.append(min(spans, key=self._point))
+            self._before.append(min(spans, key=self.track.effect))
         return True
 
     def _link(self, number: int) -> None:
         spans = self.fitting[number]
         if number == len(self.done) - 1:
-            self.done[number] = {span.span_id: self._point(span) for span in spans}
+            self.done[number] = {span.span_id: self.track.effect(span) for span in spans}
             return
         entered, after = self.track.entered, self.done[number + 1]
         best = sorted(
@@ -99,7 +96,7 @@ class Ladder:
             if after[best[i + 1].span_id] < after[best[i].span_id]:
                 best[i] = best[i + 1]
         for span in spans:
-            i = bisect_right(starts, self._point(span))
+            i = bisect_right(starts, self.track.effect(span))
             if i < len(best):
                 self._next[number][span.span_id] = best[i]
                 self.done[number][span.span_id] = after[best[i].span_id]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from monitor.model import Score, Span
-from monitor.policy.causal import ByTime, Part
+from monitor.policy.causal import AnyOrder, ByTime, Part
 from monitor.policy.flow import Request
 from monitor.policy.rules import Severity, Step
 
@@ -71,6 +71,8 @@ class Scene:
 
     def part_of(self, span: Span) -> Part:
         """The part that ``span`` is in."""
+        if len(self.parts) == 1:
+            return self.parts[0]
         if self._part_of is None:
             self._part_of = {one.span_id: part for part in self.parts for one in part.spans}
         return self._part_of[span.span_id]
@@ -80,6 +82,10 @@ class Scene:
         return ByTime(
             [span for part in self.parts for span in part.spans if span.start_unix_nano > 0]
         )
+
+    def in_any_order(self) -> AnyOrder:
+        """All spans, whatever their times say."""
+        return AnyOrder([span for part in self.parts for span in part.spans])
 
     def in_order(self, span_ids: Collection[str], last: str) -> tuple[str, ...]:
         """Ids in causal order, part by part, with ``last`` at the end."""

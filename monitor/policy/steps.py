@@ -20,6 +20,7 @@ from monitor.policy.rules import UNTAGGED, Finding, Policy, Step
 from monitor.policy.scene import LISTED_SPANS, Scene, lowered
 
 PROVIDERS: Final = 8  # spans kept a token: the same value comes out of many results of a long trace
+NO_ORDER: Final = "the parts of the trace are in no known order"
 BY_TIME: Final = "the parts of the trace are in order only by time"
 
 
@@ -37,13 +38,16 @@ def match_steps(policy: Policy, scene: Scene) -> Finding | None:
 
     Proven: within one part of the trace in order, by flow where the policy requires it; or across parts by
     flow straight into the sink. Otherwise, where content was not captured or only times tell the order, it is
-    undecidable.
+    undecidable. So it is where a value flows from one part to another and the times say that it cannot have:
+    they are the sender's word, who may leave them out.
     """
     found: list[_Chain] = []
     for part in scene.parts:
         found += _chains(policy.steps, part, scene, across=False)
     if len(scene.parts) > 1 and not any(chain.by_flow for chain in found):
         found += _chains(policy.steps, scene.by_time(), scene, across=True)
+    if len(scene.parts) > 1 and not found and policy.steps[-1].flow_from:
+        found = _between_parts(policy.steps, scene)
     if scene.cut:
         for chain in found:
             if not chain.by_flow and not chain.doubt:
@@ -98,6 +102,18 @@ def _chains(steps: Sequence[Step], track: Track, scene: Scene, *, across: bool) 
     return [chain for chain in found if chain is not None]
 
 
+def _between_parts(steps: Sequence[Step], scene: Scene) -> list[_Chain]:
+    """Chains by a value that stands in a result of one part and the arguments of another."""
+    ladder = Ladder(steps, scene.in_any_order(), scene.fitting)
+    if not ladder.soonest:
+        return []
+    flow = _Flow(steps, ladder, scene, across=True, ordered=False)
+    chains = [chain for sink in ladder.fitting[-1] if (chain := flow.seen(sink)) is not None]
+    for chain in chains:
+        chain.by_flow, chain.doubt = False, NO_ORDER
+    return chains
+
+
 def _in_order(ladder: Ladder, sink: Span, *, across: bool) -> _Chain | None:
     """A chain before ``sink`` by tags, scores and order."""
     if ladder.complete >= ladder.track.entered[sink.span_id]:
@@ -109,15 +125,27 @@ class _Flow:
     """What flows into the sinks of one ladder."""
 
     def __init__(
-        self, steps: Sequence[Step], ladder: Ladder, scene: Scene, *, across: bool
+        self,
+        steps: Sequence[Step],
+        ladder: Ladder,
+        scene: Scene,
+        *,
+        across: bool,
+        ordered: bool = True,
     ) -> None:
         self.steps = steps
         self.ladder = ladder
         self.scene = scene
         self.across = across
+        self.ordered = ordered  # else only what flows from one part to another counts
         self.sink = steps[-1]
         self.sources = [n for n, step in enumerate(steps) if step.name in self.sink.flow_from]
-        self.wanted = NO_TOKENS.union(*(self._values(span) for span in ladder.fitting[-1]))
+        # span_id of a sink -> the values in its arguments that are not the user's for sure
+        allows, part_of = scene.request.allows, scene.part_of
+        self.values = {
+            span.span_id: arguments_of(span) - allows(part_of(span)) for span in ladder.fitting[-1]
+        }
+        self.wanted = NO_TOKENS.union(*self.values.values())
         # token -> (number of the step, span whose result holds it), the soonest usable first
         self.providers: dict[int, list[tuple[int, Span]]] = {}
         self.blind_from: int | None = (
@@ -125,10 +153,6 @@ class _Flow:
         )
         self._find_providers()
         self.first_seen: dict[int, int] | None = None
-
-    def _values(self, sink: Span) -> frozenset[int]:
-        """The values in the arguments of ``sink`` that are not the user's for sure."""
-        return arguments_of(sink) - self.scene.request.allows(self.scene.part_of(sink))
 
     def _find_providers(self) -> None:
         left = self.ladder.track.left
@@ -148,8 +172,13 @@ class _Flow:
         for _, number, _, span in ready:
             for token in results_of(span) & self.wanted:
                 known = self.providers.setdefault(token, [])
-                if len(known) < PROVIDERS:
+                if len(known) < PROVIDERS and (
+                    self.ordered or all(self._apart(span, other) for _, other in known)
+                ):
                     known.append((number, span))
+
+    def _apart(self, span: Span, other: Span) -> bool:
+        return self.scene.part_of(span) is not self.scene.part_of(other)
 
     def seen(self, sink: Span) -> _Chain | None:
         """The chain by which a value that the user did not name came into the arguments of ``sink``."""
@@ -159,11 +188,12 @@ class _Flow:
         perhaps = request.may_allow(self.scene.part_of(sink))
         usable = [
             (value in perhaps, number, track.entered[span.span_id], span.span_id, span)
-            for value in self._values(sink) & self.providers.keys()
+            for value in self.values[sink.span_id] & self.providers.keys()
             for number, span in self.providers[value]
             if track.left[span.span_id] < entered
             and done[number][span.span_id] < entered
             and not _overlap(span, sink)
+            and (self.ordered or self._apart(span, sink))
         ]
         if not usable:
             return None
@@ -210,7 +240,9 @@ class _Flow:
                 left = self.ladder.track.left[span.span_id]
                 for token in results_of(span) & self.wanted:
                     self.first_seen[token] = min(left, self.first_seen.get(token, left))
-        return any(self.first_seen.get(value, entered) >= entered for value in self._values(sink))
+        return any(
+            self.first_seen.get(value, entered) >= entered for value in self.values[sink.span_id]
+        )
 
 
 def _overlap(span: Span, sink: Span) -> bool:

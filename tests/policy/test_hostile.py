@@ -288,8 +288,8 @@ def test_a_rise_costs_steps_in_proportion_to_the_scores() -> None:
 
 
 def wide(n: int) -> list[Span]:
-    """All spans elevated, fitting every step, with 64 tokens that are the same everywhere."""
-    same = tuple(f"t-{k}" for k in range(64))
+    """All spans elevated, fitting every step, with tokens that are the same everywhere."""
+    same = tuple(f"t-{k}" for k in range(16))
     tags = ("egress", "private_read", "access")
     return [span("root", detail=detail(asked=("x-1",)))] + [
         span(
@@ -363,11 +363,11 @@ def orphans(n: int) -> list[Span]:
 )
 def test_cost_grows_with_the_spans(shape: Callable[[int], list[Span]]) -> None:
     """Eight times the spans cost about eight times as much; quadratic would be 64."""
-    few, many = (examine(shape(n), (), redelivery="collapse") for n in (500, 4_000))
+    few, many = (examine(shape(n), (), redelivery="collapse") for n in (250, 2_000))
     matcher = Matcher(BUILTIN, THRESHOLDS)
 
     def work(report: object) -> object:
-        trace: dict[str, Highest] = {"highest": {sid(i): judge(0.29) for i in range(0, 500, 2)}}
+        trace: dict[str, Highest] = {"highest": {sid(i): judge(0.29) for i in range(0, 250, 2)}}
         matcher.strongest_in_any_order(report.spans, **trace)  # type: ignore[attr-defined]
         return matcher.match(report, cut=False, **trace)  # type: ignore[arg-type]
 

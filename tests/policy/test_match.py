@@ -332,11 +332,29 @@ def test_across_a_gap_by_flow_only() -> None:
     assert found(silent)["tool_chaining"].severity == "warning"
 
 
-def test_across_a_gap_without_times_nothing_is_known() -> None:
+@pytest.mark.parametrize("start", [0, 90], ids=["no times", "times that say it came after"])
+def test_across_a_gap_a_flow_against_the_times_is_undecidable(start: float) -> None:
+    """Times are the sender's word: they do not silence a value that is seen on both sides of a gap."""
     timeless = span(
-        "carrier", "gone", 0, role="retrieval", scores=0.45, detail=detail(result=(EVE,))
+        "carrier",
+        "gone",
+        start,
+        role="retrieval",
+        service="elsewhere",
+        scores=0.45,
+        detail=detail(result=(EVE,)),
     )
-    assert found(attack(carrier=timeless)) == {}
+    one = found(attack(carrier=timeless))["tool_chaining"]
+    assert (one.severity, one.undecidable, one.by_flow) == ("warning", True, False)
+    assert set(one.span_ids) == {sid("carrier"), sid("sink")}
+    assert "in no known order" in one.why
+    other = attack(carrier=timeless, sink=sink("egress", given=("x-1",)))
+    assert "tool_chaining" not in found(other)
+
+
+def test_within_a_part_order_is_known_whatever_else_is_torn() -> None:
+    stray = span("stray", "gone", 3, role="planner")
+    assert found(attack(carrier=carrier(at=7), stray=stray)) == {}
 
 
 def test_a_cut_trace_matches_by_flow() -> None:
