@@ -41,7 +41,7 @@ _WORD: Final = (
 class Given(NamedTuple):
     """A score as it arrived. ``wider``: it is of a whole trace or session."""
 
-    scorer: Any
+    scorer: str | None
     value: Any
     label: Any = None
     version: str | None = None
@@ -51,7 +51,7 @@ class Given(NamedTuple):
     def read(self, scales: Scales, limit: int) -> Score | Refusal:
         """``limit``: characters of a scorer's name and version."""
         scorer, version = self.scorer, self.version
-        if not scorer or not isinstance(scorer, str):
+        if not scorer:
             return Refusal(reasons.SCORE_NO_SCORER, "a score has no scorer", None)
         if self.wider:
             detail = "a score of a whole trace or session is no span's"
@@ -101,10 +101,14 @@ def _annotations(parts: list[tuple[str, Any]], judged: str, *, wider: bool) -> I
             yield Given(label, value, None, None, judged, wider)
     for said in together.values():
         if "score" in said or "label" in said:
-            version = said.get("identifier")
-            version = version if isinstance(version, str) else None
+            version = _text(said.get("identifier"))
             yield Given(
-                said.get("name"), said.get("score"), said.get("label"), version, judged, wider
+                _text(said.get("name")),
+                said.get("score"),
+                said.get("label"),
+                version,
+                judged,
+                wider,
             )
 
 
@@ -122,9 +126,9 @@ def of_output(found: Found, name: str) -> Iterator[Given]:
     for each in output if isinstance(output, list) else [output]:
         match each:
             case {"score": value}:
-                given = Given(each.get("name", name), value, each.get("label"), None, judged)
+                given = Given(_text(each.get("name", name)), value, each.get("label"), None, judged)
             case {"name": scorer, "label": label}:
-                given = Given(scorer, None, label, None, judged)
+                given = Given(_text(scorer), None, label, None, judged)
             case bool() | int() | float():
                 given = Given(name, each, None, None, judged)
             case str() if each and len(each) <= _WORD and not any(c.isspace() for c in each):
@@ -165,7 +169,7 @@ class Scorekeeper:
         kept: dict[tuple[str, str], Score] = {}
         for each in given:
             read = each.read(self._scales, self._label)
-            if isinstance(each.scorer, str) and len(each.scorer) > self._label:
+            if each.scorer is not None and len(each.scorer) > self._label:
                 batch.counts["clipped", "scorer"] += 1
             if isinstance(read, Score):
                 known = kept.get((read.scorer, read.version))
@@ -216,30 +220,6 @@ class Scorekeeper:
                     SpanScore(target.span_id, score, service, as_role, source)
                 )
 
-    def log_record(
-        self,
-        found: Found,
-        trace_id: str | None,
-        span_id: str | None,
-        service: str,
-        source: Source,
-        batch: Batch,
-    ) -> None:
-        """Scores of a log record whose event name is one of SCORE_EVENTS.
-
-        ``found``: its attributes. ``trace_id``, ``span_id``: the record's own, lower-case hex, None where absent or
-        unusable; by OpenTelemetry's word they are those of the span that was judged, and id attributes go before them.
-        A record without a score (its evaluator failed) is counted as ignored.
-        """
-        given = list(of_attributes(found))
-        if not given:
-            batch.counts["ignored", "evaluation_without_score"] += 1
-            return
-        own = (Link(trace_id, span_id),) if trace_id is not None and span_id is not None else ()
-        targets = targets_of(found, trace_id, own, EVALUATOR) or []
-        scores = self.accept(given, trace_id, span_id, source, batch)
-        self.detach(scores, targets, service, role_of(found), trace_id, span_id, source, batch)
-
 
 def targets_of(
     found: Found, trace_id: str | None, links: tuple[Link, ...], kind: int
@@ -265,6 +245,10 @@ def value_of(given: Given) -> bytes:
     return msgspec.json.encode(
         {key: part for key, part in parts.items() if part is not None or key == "value"}
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def role_of(found: Found) -> str:

@@ -10,6 +10,7 @@ from monitor.intake.scores import Refusal
 from monitor.model import DeadLetter, OrphanFault, Source, SpanFault
 
 _DETAIL: Final = 300  # characters: a detail names a field and a kind, never content
+_SCORER: Final = 128  # characters of a scorer that no reader of scores has cut yet: as the default bound of a label
 
 
 def item(batch: Batch, reason: str, detail: str, source: Source, value: bytes) -> None:
@@ -37,7 +38,7 @@ def score(
             source=source,
             trace_id=trace_id,
             span_id=span_id,
-            scorer=refusal.scorer,
+            scorer=None if refusal.scorer is None else refusal.scorer[:_SCORER],
             value=value,
         )
     )
