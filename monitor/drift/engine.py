@@ -13,14 +13,14 @@ totals' own.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 
 from monitor.drift.baseline import apply_control
 from monitor.drift.folding import fold_windows, strip_windows, take_in
 from monitor.drift.look import Look
 from monitor.drift.messages import BaselineControl, ScoreDelta, decode_message
-from monitor.drift.notes import note
+from monitor.drift.notes import note, of_known_versions
 from monitor.drift.report import BaselineRecord, GateState, Output
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import State, Write
@@ -33,6 +33,7 @@ from monitor.drift.values import (
     WindowValue,
     decode_total,
     decode_window,
+    is_ledger_key,
     ledger_key,
 )
 
@@ -46,6 +47,9 @@ class Plan:
     """What one message causes. Send outputs, gates and controls, await their acks, then ``commit``.
 
     ``skipped``: the message was evaluated before (it may still have writes that a crash had lost).
+    ``settle``: every earlier write must be durable before these are made, for they drop what those have moved.
+    ``refused``: bound -> what of the message it left out: "keys" (the whole message, since the partition has
+    ``max_keys``), "versions" and "strata" (rows).
     """
 
     key: bytes = b""
@@ -54,6 +58,10 @@ class Plan:
     controls: list[BaselineRecord] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     skipped: bool = False
+    settle: bool = False
+    refused: dict[str, int] = field(default_factory=dict)
+    partition: int = 0
+    is_new_key: bool = False
     decoded: list[WindowValue | TotalValue | None] = field(default_factory=list)
 
 
@@ -65,22 +73,32 @@ class DriftEngine:
         settings: DriftSettings,
         windows: MutableMapping[bytes, bytes],
         totals: MutableMapping[bytes, bytes],
+        keys_in: Callable[[int], int] | None = None,
     ) -> None:
+        """keys_in: partition -> how many keys the tables hold of it; by default all are of one partition."""
         self.settings = settings
+        self._keys_in = keys_in or (lambda _: sum(map(is_ledger_key, totals)))
+        self._keys: dict[int, int] = {}
         self._tables = {WINDOWS: windows, TOTALS: totals}
         self._windows: Cached[WindowValue] = Cached(windows, decode_window, CACHED_WINDOWS)
         self._totals: Cached[TotalValue] = Cached(totals, decode_total, CACHED_TOTALS)
 
-    def plan(self, message: bytes, offset: int) -> Plan:
-        """What the message at this offset of its partition causes. Changes nothing. Raises UndecodableRecord."""
+    def plan(self, message: bytes, offset: int, partition: int = 0) -> Plan:
+        """What the message at this offset of its partition causes. Changes nothing. Raises UndecodableRecord.
+
+        A key that is new where the partition has ``max_keys`` is refused whole, and no key ever gives way to
+        another: so what was refused once is refused for ever, and nothing of it can be taken back.
+        """
         decoded = decode_message(message)
-        state = State(
-            decoded.key,
-            self._windows,
-            self._totals,
-            self._tables[TOTALS].get(ledger_key(decoded.key)),
-        )
-        plan = Plan(decoded.key, skipped=state.ledger.fence >= offset)
+        ledger = self._tables[TOTALS].get(ledger_key(decoded.key))
+        state = State(decoded.key, self._windows, self._totals, ledger)
+        plan = Plan(decoded.key, skipped=state.ledger.fence >= offset, partition=partition)
+        plan.is_new_key = ledger is None
+        if plan.is_new_key and self._count(partition) >= self.settings.max_keys:
+            plan.refused["keys"] = 1
+            if isinstance(decoded, BaselineControl):
+                plan.controls.append(apply_control(state.ledger, decoded, offset))
+            return plan
         if isinstance(decoded, BaselineControl):
             if not plan.skipped:
                 plan.controls.append(apply_control(state.ledger, decoded, offset))
@@ -97,6 +115,8 @@ class DriftEngine:
 
     def commit(self, plan: Plan) -> None:
         """The plan's writes, in order."""
+        if plan.is_new_key and plan.writes:
+            self._keys[plan.partition] = self._count(plan.partition) + 1
         for (table, key, value), decoded in zip(plan.writes, plan.decoded, strict=True):
             if value is None:
                 self._tables[table].pop(key, None)
@@ -107,18 +127,29 @@ class DriftEngine:
             elif isinstance(decoded, TotalValue):
                 self._totals.learn(key, value, decoded)
 
+    def recount(self) -> None:
+        """The tables were restored, or partitions came and went."""
+        self._keys.clear()
+
+    def _count(self, partition: int) -> int:
+        if partition not in self._keys:
+            self._keys[partition] = self._keys_in(partition)
+        return self._keys[partition]
+
     def _add_delta(self, state: State, delta: ScoreDelta, offset: int, plan: Plan) -> None:
         by_window = sums_by_window(delta)
         ledger = state.ledger
         before = ledger.highest
-        if not plan.skipped:
-            note(state, by_window, self.settings)
-        take_in(state, by_window, offset, self.settings)
         if plan.skipped:
+            take_in(state, of_known_versions(state, by_window), offset, self.settings)
             return
+        take_in(state, note(state, by_window, self.settings), offset, self.settings)
+        plan.refused = state.refused
+        ledger.refused += sum(state.refused.values())
         ledger.deltas += 1
         new_window = ledger.highest > before
         if new_window:
+            plan.settle = bool(ledger.strip)
             strip_windows(state, offset, self.settings)
         fold_windows(state, offset, self.settings)
         if new_window or ledger.look_due or ledger.deltas % self.settings.look_every == 0:

@@ -26,35 +26,44 @@ LARGEST_BLOCK = (
 
 
 def take_in(state: State, by_window: dict[int, Sums], offset: int, settings: DriftSettings) -> None:
-    """Add a delta to its windows, and to the totals of windows that are folded."""
-    was_noted = state.ledger.fence >= offset
+    """Add a delta to its windows, and to the totals of windows that are folded.
+
+    by_window: of known versions only. Strata past ``max_rows`` a window are left out, here as in the totals.
+    """
+    ledger = state.ledger
     late: dict[tuple[str, str], list[tuple[int, Sums, dict[str, int]]]] = {}
     for window, sums in by_window.items():
-        start = state.ledger.place_of(window)
-        value = state.window(start) or WindowValue(-1, window, 0, Sums.empty())
-        part, dropped = sums, 0
-        if len(value.sums.rows.keys) >= settings.max_rows:
-            part, dropped = sums.only_rows(value.sums.rows.keys)
+        start = ledger.place_of(window)
+        block = ledger.block_of(window)
+        gone = window <= ledger.aged and not ledger.knows(window)
+        if (gone and window <= ledger.sealed) or (block and block.sealed and block.size > 1):
+            state.refuse("strata", len(sums.rows.keys) + len(sums.mix.keys))
+            continue
+        value = (None if gone else state.window(start)) or WindowValue(-1, window, 0, Sums.empty())
+        part, left_out = _fitting(value, sums, settings)
+        state.refuse("strata", left_out)
         is_new = value.fence < offset
-        stripped = state.ledger.block_of(window)
         for version in versions_in(part):
             total = state.total(*version)
             folded_at = None if total is None else total.fence_of(window)
-            if folded_at is None and stripped is not None:
-                folded_at = stripped.fence
-            if folded_at is None or state.ledger.version(*version) is None:
-                continue  # not folded there: the window's own value is what counts
-            if offset > folded_at:
+            if folded_at is None and block is not None:
+                folded_at = block.fence
+            if folded_at is None and gone:
+                folded_at = -1
+            if folded_at is not None and offset > folded_at:
                 piece = version_part(part, *version)
-                before = _traffic_before(value.sums, version, piece, is_new, stripped)
+                before = _traffic_before(value.sums, version, piece, is_new, block)
                 late.setdefault(version, []).append((window, piece, before))
-        if is_new and (
-            not was_noted or state.ledger.knows(window)
-        ):  # else so old that its value was dropped
-            summed = merge([value.sums, part], bins=stripped is None)
-            state.put_window(
-                start, WindowValue(offset, max(value.last, window), value.dropped + dropped, summed)
+        if is_new and not gone:
+            summed = merge([value.sums, part], bins=block is None)
+            strata = {*value.sums.rows.keys, *part.rows.keys, *value.idle}
+            idle = tuple(sorted(strata.difference(summed.rows.keys)))
+            value = WindowValue(
+                offset, max(value.last, window), value.dropped + left_out, summed, idle
             )
+            state.put_window(start, value)
+        if block is not None and value.strata >= settings.max_rows:
+            block.sealed = True
     for version, parts in late.items():
         total = state.total(*version) or EMPTY_TOTAL
         if offset <= total.fence:
@@ -67,6 +76,16 @@ def take_in(state: State, by_window: dict[int, Sums], offset: int, settings: Dri
         unlisted = [(w, offset) for w, _, _ in parts if total.fence_of(w) is None]
         summed = merge([total.sums, *(piece for _, piece, _ in parts)])
         state.put_total(*version, _listed(total, unlisted, offset, traffic, summed, settings))
+
+
+def _fitting(value: WindowValue, sums: Sums, settings: DriftSettings) -> tuple[Sums, int]:
+    """What of a delta finds room in its window, and how many strata do not."""
+    room = settings.max_rows - value.strata
+    if len(sums.rows.keys) <= room:
+        return sums, 0
+    known = {*value.sums.rows.keys, *value.idle}
+    known.update([key for key in sums.rows.keys if key not in known][: max(0, room)])
+    return sums.keep(known.__contains__, lambda _: True)
 
 
 def _traffic_before(
@@ -139,7 +158,7 @@ def _listed(
 
 
 def strip_windows(state: State, offset: int, settings: DriftSettings) -> None:
-    """Drop the bins of windows folded earlier, and merge old ones.
+    """Drop the bins of windows folded earlier, and merge old ones: their totals must be durable by then.
 
     A window that some version's totals do not list (a part came since, or the fold was lost) is folded into
     these now and keeps its bins until the next time.
@@ -150,10 +169,13 @@ def strip_windows(state: State, offset: int, settings: DriftSettings) -> None:
     for window in ledger.strip:
         value = state.window(window)
         if value is not None and window not in incomplete:
+            bare = value.sums.without_bins()
             state.put_window(
-                window, WindowValue(offset, value.last, value.dropped, value.sums.without_bins())
+                window, WindowValue(offset, value.last, value.dropped, bare, value.idle)
             )
-            insort(ledger.kept, Block(window, value.last, offset), key=lambda b: b.start)
+            sealed = value.strata >= settings.max_rows
+            block = Block(window, value.last, offset, sealed=sealed)
+            insort(ledger.kept, block, key=lambda b: b.start)
     ledger.strip = incomplete
     _merge_blocks(state, offset, settings)
 
@@ -200,11 +222,14 @@ def _merge_blocks(state: State, offset: int, settings: DriftSettings) -> None:
         if any(_is_touched(state, ledger.kept[i], offset) for i in blocks[: 1 + joins]):
             size *= 2
         elif joins:
-            _join(state, ledger.kept[oldest], ledger.kept[second], offset)
+            _join(state, ledger.kept[oldest], ledger.kept[second], offset, settings)
             del ledger.kept[second]
         else:  # the largest, or a version's first windows lie between: what is this old goes
-            state.put_window(ledger.kept[oldest].start, None)
-            del ledger.kept[oldest]
+            gone = ledger.kept.pop(oldest)
+            state.put_window(gone.start, None)
+            ledger.aged = max(ledger.aged, gone.last)
+            if gone.sealed:
+                ledger.sealed = max(ledger.sealed, gone.last)
 
 
 def _is_touched(state: State, block: Block, offset: int) -> bool:
@@ -216,14 +241,23 @@ def _is_touched(state: State, block: Block, offset: int) -> bool:
     return value is not None and value.fence == offset and value.last == block.last
 
 
-def _join(state: State, first: Block, second: Block, offset: int) -> None:
+def _join(state: State, first: Block, second: Block, offset: int, settings: DriftSettings) -> None:
+    """Strata and mix rows of the two past ``max_rows`` are left out, and the block is sealed."""
     a, b = state.window(first.start), state.window(second.start)
     if b is not None and (a is None or a.last < second.start):  # else joined before a crash
-        parts = [v.sums for v in (a, b) if v is not None]
-        dropped = sum(v.dropped for v in (a, b) if v is not None)
-        state.put_window(
-            first.start, WindowValue(offset, second.last, dropped, merge(parts, bins=False))
+        values = [v for v in (a, b) if v is not None]
+        merged = merge([v.sums for v in values], bins=False)
+        rows = set(merged.rows.keys[: settings.max_rows])
+        mix = set(merged.mix.keys[: settings.max_rows])
+        kept, over = merged.keep(rows.__contains__, mix.__contains__)
+        idle = sorted({key for v in values for key in v.idle} - set(merged.rows.keys))
+        dropped = sum(v.dropped for v in values) + over
+        a = WindowValue(
+            offset, second.last, dropped, kept, tuple(idle[: settings.max_rows - len(rows)])
         )
+        state.put_window(first.start, a)
     state.put_window(second.start, None)
+    full = a is not None and settings.max_rows <= max(a.strata, len(a.sums.mix.keys))
+    first.sealed = first.sealed or second.sealed or full
     first.last, first.size = second.last, first.size + second.size
     first.fence = max(first.fence, second.fence)

@@ -13,12 +13,17 @@ from monitor.errors import UndecodableRecord
 
 
 class Version(msgspec.Struct, array_like=True):
-    """A (scorer version, model version) that was seen, and the windows of its first and latest traces."""
+    """A (scorer version, model version) that was seen, and the windows of its first and latest traces.
+
+    Nothing of it counts in windows before ``opened``, where some of it may have been refused: what takes a
+    refused trace back must be refused as well.
+    """
 
     scorer_version: str
     model_version: str
     first: int
     last: int
+    opened: int = 0
 
 
 class Reference(msgspec.Struct, array_like=True):
@@ -80,12 +85,15 @@ class Block(msgspec.Struct, array_like=True):
 
     ``fence``: the offset at which the bins were dropped; a version's part up to it is in that version's totals,
     also where the totals do not list the window (added and taken back before it was folded).
+    ``sealed``: strata of the window were left out; of several windows nothing more is taken in then, since what
+    comes may take back what never came in.
     """
 
     start: int
     last: int
     fence: int
     size: int = 1
+    sealed: bool = False
 
 
 class Ledger(msgspec.Struct, array_like=True):
@@ -104,8 +112,11 @@ class Ledger(msgspec.Struct, array_like=True):
     thresholds: list[RoleThreshold] = []
     numbers: dict[str, int] = {}  # role -> pairs that ever counted; "" -> mix pairs
     gate: str = ""
-    forgotten: int = 0  # versions left out because max_versions was reached
+    refused: int = 0  # strata and mix rows left out of the sums, by any bound
     schema: int = 1
+    closed: int = -1  # windows up to it take in no version that is not known
+    aged: int = -1  # windows up to it that are not known have been dropped for age
+    sealed: int = -1  # of those, the ones up to it take in nothing more
 
     def version(self, scorer_version: str, model_version: str) -> Version | None:
         return next(

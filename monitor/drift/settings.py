@@ -42,12 +42,15 @@ class DriftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     past_windows: int = 8  # least first windows that it is held against
 
     # Bounds
+    max_keys: int = (
+        1000  # (service, scorer) a partition: 200 services under 3 scorers have 600 in all
+    )
     max_pairs: int = 64  # version pairs open a role; the one longest without traces closes
     max_versions: int = (
-        64  # (scorer version, model version) a key; the one longest without traces goes
+        64  # (scorer version, model version) a key; a new one takes the place of a dormant one only
     )
     max_rows: int = (
-        4096  # strata a window (hostile version labels); further ones are counted and left out
+        1024  # strata a window: two versions have 500; new ones past it are counted and left out
     )
     max_fences: int = (
         1024  # folded windows a version remembers one by one; older ones share its fence

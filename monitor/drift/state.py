@@ -43,6 +43,11 @@ class State:
         self._new_windows: dict[int, WindowValue | None] = {}
         self._new_totals: dict[tuple[str, str], TotalValue | None] = {}
         self._sums: dict[tuple[str, str], tuple[Sums, Traffic]] = {}
+        self.refused: dict[str, int] = {}  # bound -> rows of this message that it left out
+
+    def refuse(self, bound: str, rows: int) -> None:
+        if rows:
+            self.refused[bound] = self.refused.get(bound, 0) + rows
 
     def window(self, start: int) -> WindowValue | None:
         if start in self._new_windows:

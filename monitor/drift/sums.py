@@ -7,7 +7,7 @@ length and role mix, and the sparse bins. All are immutable by convention: ``mer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -145,13 +145,23 @@ class Sums:
         mix = self.mix.select([i for i, k in enumerate(self.mix.keys) if k[0] == model_version])
         return Sums(Keyed.empty(WIDTH), Keyed.empty(2), mix, Bins.empty())
 
-    def only_rows(self, known: Iterable[StratumKey]) -> tuple[Sums, int]:
-        """Without the strata that are not among ``known``, and how many those are."""
-        kept_keys = set(known)
-        rows = [i for i, k in enumerate(self.rows.keys) if k in kept_keys]
-        tails = [i for i, (k, _) in enumerate(self.tails.keys) if k in kept_keys]
-        kept = Sums(self.rows.select(rows), self.tails.select(tails), self.mix, self._bins_of(rows))
-        return kept, len(self.rows.keys) - len(rows)
+    def keep(
+        self, row: Callable[[StratumKey], bool], mix: Callable[[MixKey], bool]
+    ) -> tuple[Sums, int]:
+        """Without the strata and the rows of the mix of which that is false, and how many those are."""
+        rows = [i for i, k in enumerate(self.rows.keys) if row(k)]
+        mixes = [i for i, k in enumerate(self.mix.keys) if mix(k)]
+        left_out = len(self.rows.keys) + len(self.mix.keys) - len(rows) - len(mixes)
+        if not left_out:
+            return self, 0
+        tails = [i for i, (k, _) in enumerate(self.tails.keys) if row(k)]
+        kept = Sums(
+            self.rows.select(rows),
+            self.tails.select(tails),
+            self.mix.select(mixes),
+            self._bins_of(rows),
+        )
+        return kept, left_out
 
     def _bins_of(self, rows: Sequence[int]) -> Bins | None:
         if self.bins is None:

@@ -23,7 +23,7 @@ from monitor.errors import UndecodableRecord
 
 WINDOWS: Final = "windows"
 TOTALS: Final = "totals"
-VALUE_VERSION: Final = 1
+VALUE_VERSION: Final = 2
 _LEVEL: Final = 1  # 3x faster than 6, 10 % larger on these tables
 
 
@@ -41,12 +41,20 @@ class WindowValue(msgspec.Struct, frozen=True):
     """One window's sums. ``last``: the last window of the block (the window itself where it is none).
 
     ``dropped``: rows left out because the window was full. Bins are gone once they were folded into totals.
+    ``idle``: strata that are known here and whose sums are zero now. A window that is full knows no further
+    stratum for ever, so one that was left out is not taken back either.
     """
 
     fence: int
     last: int
     dropped: int
     sums: Sums
+    idle: tuple[StratumKey, ...] = ()
+
+    @property
+    def strata(self) -> int:
+        """Known strata."""
+        return len(self.sums.rows.keys) + len(self.idle)
 
 
 class TotalValue(msgspec.Struct, frozen=True):
@@ -79,6 +87,7 @@ class _RawWindow(msgspec.Struct, frozen=True, array_like=True):
     last: int
     dropped: int
     sums: _Encoded
+    idle: tuple[StratumKey, ...]
 
 
 class _RawTotal(msgspec.Struct, frozen=True, array_like=True):
@@ -96,14 +105,15 @@ _TOTAL: Final = msgspec.msgpack.Decoder(_RawTotal)
 
 
 def encode_window(value: WindowValue) -> bytes:
-    raw = _RawWindow(VALUE_VERSION, value.fence, value.last, value.dropped, _pack(value.sums))
+    sums = _pack(value.sums)
+    raw = _RawWindow(VALUE_VERSION, value.fence, value.last, value.dropped, sums, value.idle)
     return zlib.compress(_ENCODER.encode(raw), _LEVEL)
 
 
 def decode_window(raw: bytes) -> WindowValue:
     """Raises UndecodableRecord."""
     found = _decode(_WINDOW, raw, "windows")
-    return WindowValue(found.fence, found.last, found.dropped, _unpack(found.sums))
+    return WindowValue(found.fence, found.last, found.dropped, _unpack(found.sums), found.idle)
 
 
 def encode_total(value: TotalValue) -> bytes:
@@ -216,3 +226,7 @@ def total_key(key: bytes, scorer_version: str, model_version: str) -> bytes:
 
 def ledger_key(key: bytes) -> bytes:
     return b"L|" + key
+
+
+def is_ledger_key(key: bytes) -> bool:
+    return key.startswith(b"L|")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, MutableMapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import faust
 from aiokafka import TopicPartition
 
 from monitor import codec
 from monitor.drift.engine import DriftEngine, Plan
+from monitor.drift.values import is_ledger_key
+from monitor.logs import get_logger
 from monitor.settings import Settings
 from monitor.stream.fence import Lease
 from monitor.stream.keyed import KeyedAgent
@@ -18,6 +20,9 @@ from monitor.stream.routing import Routed
 from monitor.stream.tables import DRIFT_TOTALS, DRIFT_WINDOWS, FencedTable, fenced_table
 from monitor.stream.topics import TopicNames
 from monitor.telemetry import Telemetry
+
+_SHOWN: Final = 200  # characters of a key in the log
+_log: Final = get_logger(__name__)
 
 
 class DriftAgent(KeyedAgent):
@@ -43,27 +48,50 @@ class DriftAgent(KeyedAgent):
             tables=[self.windows, self.totals],
         )
         self._views = (TableView(self.windows), TableView(self.totals))
-        self._engine = DriftEngine(settings.drift_settings(), *self._views)
+        self._engine = DriftEngine(settings.drift_settings(), *self._views, keys_in=self._keys_in)
+        self._told: set[str] = set()  # bounds whose refusals were logged
         self._partitions: dict[tuple[str, str], int] = {}  # of what is shown
 
     async def handle(self, message: Any) -> list[asyncio.Future[Any]]:
-        plan = self._engine.plan(message.value or b"", message.offset)
+        plan = self._engine.plan(message.value or b"", message.offset, message.partition)
         await self.publish(self._routed(plan, message.partition))
+        if plan.settle:
+            await self.settle()
         self._lease.require()
         for view in self._views:
             view.begin(message.partition, message.offset)
         self._engine.commit(plan)
         self._show(plan, message.partition)
+        self._tell(plan)
         self._count("skipped" if plan.skipped else "applied")
         return [write for view in self._views for write in view.writes]
 
     async def on_recovered(self) -> None:
         """A key that went to another owner is its to show."""
+        self._engine.recount()
         ours = {tp.partition for tp in self.app.consumer.assignment() if tp.topic == self.topic}
         self._partitions = {pair: p for pair, p in self._partitions.items() if p in ours}
         self._telemetry.forget_drift(
             lambda service, scorer: (service, scorer) not in self._partitions
         )
+
+    def _keys_in(self, partition: int) -> int:
+        return sum(
+            place == partition and is_ledger_key(key) for key, place, _ in self.totals.rows.held()
+        )
+
+    def _tell(self, plan: Plan) -> None:
+        for bound, count in plan.refused.items():
+            self._telemetry.drift_refused_total.labels(bound).inc(count)
+            if bound not in self._told:
+                self._told.add(bound)
+                _log.warning(
+                    "drift sums are full: what is new is left out (this is said once)",
+                    bound=bound,
+                    key=plan.key.decode()[:_SHOWN],
+                    next="names that grow without end come from the agents: find them in /metrics or the "
+                    "verdicts, and give those spans a steady service.name, model and scorer version",
+                )
 
     def _routed(self, plan: Plan, partition: int) -> list[Routed]:
         names = self._names

@@ -99,6 +99,14 @@ class KeyedAgent(ABC):
         ]
         await asyncio.gather(*acks)
 
+    async def settle(self) -> None:
+        """Return once the changelogs have every write that is on its way. Raises LeaseLostError if one was refused."""
+        if not self._pending:
+            return
+        written, _ = await asyncio.wait(self._pending)
+        if any(write.cancelled() or write.exception() for write in written):
+            raise LeaseLostError("a table write was refused: this process ends")
+
     async def run(self, stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message

@@ -118,6 +118,7 @@ class Metrics:
         self.composition_share = d.gauge("composition_share", "Share of the pooled change that a change of mix explains (Kitagawa split), 0 to 1.", *mix_labels, unit="ratio", by="drift agent")
         self.mix_log_e = d.gauge("mix_log_e", "Natural logarithm of the evidence for a change of trace lengths or of the role mix.", *mix_labels, "what", unit="log", by="drift agent")
         self.cardinality_gate = d.gauge("cardinality_gate", "1 for the state in force of the cardinality gate: stationary, shifted or unknown.", "service", "scorer", "state", unit="1", by="drift agent")
+        self.drift_refused_total = d.counter("drift_refused_total", "What the drift sums left out since a bound was reached, by bound: keys (records of a new service and scorer), versions or strata (rows of a delta).", "bound", unit="records or rows", by="drift agent")
         self.agent_messages_total = d.counter("agent_messages_total", "Messages of the keyed stages, by agent and outcome: applied, skipped (already applied) or failed.", "agent", "outcome", unit="messages", by="agents")
 
         # --- the Kafka shell
