@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import aiokafka.errors
@@ -39,6 +40,10 @@ class GateReader(Service):
         self._settings = settings
         self._topic = TopicNames(settings.topic_prefix).gates
         self._gates: dict[tuple[str, str], GateRecord] = {}
+        self._known: Counter[int] = Counter()  # keys by partition
+        self._full: set[int] = set()  # partitions of which keys were left out, said once each
+        # The drift agent publishes no more keys than that; the topic may be older than its bound.
+        self._limit = settings.drift_settings().max_keys
         self._current: tuple[GateRecord, ...] = ()
         self._at_end = False
 
@@ -82,6 +87,12 @@ class GateReader(Service):
         except msgspec.MsgspecError as error:
             log.warning("gate.undecodable", offset=record.offset, error=str(error))
             return
-        self._gates[gate.service, gate.scorer] = GateRecord(
-            gate.service, gate.scorer, gate.state, record.partition, record.offset
-        )
+        key = (gate.service, gate.scorer)
+        if key not in self._gates:
+            if self._known[record.partition] == self._limit:
+                if record.partition not in self._full:
+                    self._full.add(record.partition)
+                    log.warning("gates.past_limit", partition=record.partition, limit=self._limit)
+                return
+            self._known[record.partition] += 1
+        self._gates[key] = GateRecord(*key, gate.state, record.partition, record.offset)
