@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from monitor.alerting.content import ALERT_NAMES
+from monitor.intake.reference import reference_markdown as conventions_page
 from monitor.settings.reference import reference_markdown as settings_page
 from monitor.telemetry.reference import reference_markdown as metrics_page
 
@@ -69,6 +70,7 @@ def rendered() -> dict[Path, str]:
         OUT / "settings.md": settings_page(),
         OUT / "metrics.md": metrics_page(),
         OUT / "alerts.md": alerts_page(),
+        OUT / "conventions.md": conventions_page(),
     }
 
 

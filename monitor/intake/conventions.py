@@ -76,6 +76,8 @@ MANY: Final[frozenset[Field]] = frozenset(
     }
 )  # fmt: skip
 
+UNIT_FIELDS: Final[frozenset[Field]] = frozenset({"unit", "sign"})  # their rows have ``units``
+
 OWN: Final = "own"
 SEMCONV: Final = "OTel GenAI"
 SEMCONV_OLD: Final = "OTel GenAI (deprecated)"
@@ -232,8 +234,10 @@ VERCEL_OPERATIONS: Final[dict[str, Unit]] = {
         ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"), "wrapper"
     ),
     "ai.toolCall": "tool",
-    **dict.fromkeys(("ai.embed", "ai.embedMany", "ai.rerank"), "wrapper"),
-    **dict.fromkeys(("ai.embed.doEmbed", "ai.embedMany.doEmbed"), "embedding"),
+    **dict.fromkeys(
+        ("ai.embed", "ai.embed.doEmbed", "ai.embedMany", "ai.embedMany.doEmbed"), "embedding"
+    ),
+    "ai.rerank": "wrapper",
     "ai.rerank.doRerank": "retrieval",
 }  # fmt: skip
 TRACELOOP_KINDS: Final[dict[str, Unit]] = {

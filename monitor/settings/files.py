@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from monitor.errors import InvalidSettings
-from monitor.intake.conventions import Row
+from monitor.intake.conventions import UNIT_FIELDS, Row
 from monitor.intake.scores import ScorerScale
 from monitor.intake.tags import TagRule
 from monitor.model import RELATIONAL_POLICY_CLASSES, ROLES, UNDECLARED, is_per_unit
@@ -27,13 +27,16 @@ EXAMPLES: Final[dict[str, str]] = {
 policy_class = "per_unit:pii"      # or compositional_exfiltration, multi_step_jailbreak, tool_chaining
 independent = true                 # no score of it depends on what another span holds
 one_means = "unsafe"               # what the upper end of its range means
-minimum = 0.0
+minimum = 0.0                      # range of the values as they come; outside it they are refused
 maximum = 1.0
+version = "2025-10"                # where the scores do not name their scorer's version
 
 [scorers.judge]
 policy_class = "multi_step_jailbreak"
 one_means = "safe"                 # turned round at intake: a safety score grows with danger
 labels = { refuse = 0.0, comply = 1.0 }   # safety scores of evaluations that have a label only
+booleans = true                    # true counts as the upper end of the range; refused without this
+strings = true                     # "0.5" counts as 0.5; refused without this
 """,
     "thresholds": """\
 [[threshold]]
@@ -182,6 +185,19 @@ class _ConventionsFile(msgspec.Struct, forbid_unknown_fields=True):
 
 def _conventions(text: str) -> dict[str, Any]:
     file = _convert(_toml(text), _ConventionsFile)
+    faults = []
+    for number, row in enumerate(file.attribute, 1):
+        where = f"[[attribute]] number {number} ({row.attribute!r})"
+        if not row.attribute:
+            faults.append(f"{where}: attribute is empty")
+        if (
+            row.attribute.count("*") > 1
+        ):  # names that come are hostile: two would cost time as their square
+            faults.append(f"{where}: at most one `*` is allowed")
+        if (row.field in UNIT_FIELDS) != bool(row.units):
+            needs = "needs units" if row.field in UNIT_FIELDS else "takes no units"
+            faults.append(f"{where}: field {row.field!r} {needs}")
+    _refuse(faults)
     return {"rows": file.attribute, "tag_rules": file.tag, "tool_tags": file.tools}
 
 

@@ -62,6 +62,41 @@ def test_the_faults_of_all_files_come_together(tmp_path: Path) -> None:
     assert len(told) == 7
 
 
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("attribute = ''\nfield = 'agent'", "attribute is empty"),
+        ("attribute = 'a.*.b.*'\nfield = 'score'", "at most one `*`"),
+        ("attribute = 'a'\nfield = 'unit'", "field 'unit' needs units"),
+        ("attribute = 'a'\nfield = 'sign'", "field 'sign' needs units"),
+        (
+            "attribute = 'a'\nfield = 'agent'\nunits = { b = 'tool' }",
+            "field 'agent' takes no units",
+        ),
+    ],
+)
+def test_a_convention_that_could_say_nothing_is_named(tmp_path: Path, row: str, fault: str) -> None:
+    [told] = faults(tmp_path, conventions=f"[[attribute]]\n{row}\n")
+    assert fault in told
+    assert "[[attribute]] number 1" in told
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("labels = { bad = 1.5 }", "label 'bad' is 1.5; a safety score is 0 to 1"),
+        ("labels = { bad = nan }", "label 'bad' is nan"),
+        ("maximum = inf", "scorer range 0.0..inf is not finite"),
+        ("minimum = nan", "scorer range nan..1.0 is empty"),
+    ],
+)
+def test_a_scale_that_could_give_no_safety_score_is_named(
+    tmp_path: Path, row: str, fault: str
+) -> None:
+    [told] = faults(tmp_path, scorers=f"[scorers.a]\npolicy_class = 'per_unit'\n{row}\n")
+    assert fault in told
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidSettings, match=r"MONITOR_SCORERS: /none\.toml: cannot be read .No such file"
