@@ -22,6 +22,7 @@ from monitor.stream.faust_overrides import OverriddenApp
 from monitor.stream.fence import BEAT_SECONDS, Lease
 from monitor.stream.keyed import AGENTS, KeyedAgent
 from monitor.stream.recovering import RecoveryWatch
+from monitor.stream.tables import ROW_LIMIT
 from monitor.telemetry import Telemetry
 
 COMMIT_SECONDS: Final = (
@@ -81,6 +82,7 @@ def create_app(
         stream_wait_empty=False,
         stream_buffer_maxsize=BUFFER_MESSAGES,
         producer_acks=-1,
+        producer_max_request_size=ROW_LIMIT,
         store="memory://",
         table_standby_replicas=0,
         topic_allow_declare=False,

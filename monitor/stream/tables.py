@@ -20,6 +20,10 @@ DRIFT_WINDOWS: Final = "drift-windows"
 DRIFT_TOTALS: Final = "drift-totals"
 TABLES: Final = (ALERT_GROUPS, DRIFT_WINDOWS, DRIFT_TOTALS)
 
+# Bytes of a row. The drift sums of one window have at most `max_rows` (1,024) strata of 1,002 bins, three int64 each
+# before compression: 25 MB. 300 strata in which every bin is used come to 2 MB compressed, twice what Kafka takes.
+ROW_LIMIT: Final = 33_554_432
+
 _COMPACT_ONLY: Final = {"cleanup.policy": "compact"}
 
 
@@ -35,6 +39,7 @@ def changelog_specs(settings: Settings) -> tuple[TopicSpec, ...]:
             settings.partitions,
             {
                 **_COMPACT_ONLY,
+                "max.message.bytes": str(ROW_LIMIT),
                 # A stopped owner's last write may come behind its successor's; until the successor has
                 # seen that and written again, both must be there.
                 "min.compaction.lag.ms": "600000",

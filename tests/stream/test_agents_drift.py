@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from monitor.drift.bins import BINS
 from monitor.drift.engine import DriftEngine
-from monitor.drift.messages import BaselineControl, ScoreDelta, decode_message, encode_message
+from monitor.drift.messages import (
+    BaselineControl,
+    ScoreDelta,
+    ScoreEntry,
+    decode_message,
+    encode_message,
+)
 from monitor.drift.report import DriftReport, GateState, MixReport
+from monitor.model import ROLES
 from monitor.stack import KafkaBroker
 from monitor.stream.routing import Routed, Router
 from monitor.stream.tables import DRIFT_TOTALS, DRIFT_WINDOWS
@@ -145,6 +154,86 @@ async def test_workers_that_join_and_leave_move_no_sum(lab: AgentsLab) -> None:
     oracle = await asyncio.to_thread(Oracle, lab)
     await caught_up(lab, oracle)
     compare(lab, oracle)
+
+
+async def test_sums_of_much_traffic_are_larger_than_a_usual_message(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """240 strata with scores in every bin; their values are written, and restored by another worker."""
+    lab = AgentsLab(kafka.bootstrap, unique, tmp_path, partitions=1)
+    try:
+        await lab.make_topics()
+        router = Router(lab.settings)
+        sent = [router.route(delta) for window in range(4) for delta in dense_deltas(window)]
+        first = lab.start_worker()
+        await lab.send(sent[:-3], batch=4)
+        oracle = await asyncio.to_thread(Oracle, lab)
+        await caught_up(lab, oracle)
+        assert max(map(len, oracle.totals.values())) > 1_200_000
+        first.kill()
+        lab.start_worker()
+        await lab.send(sent[-3:])
+        oracle = await asyncio.to_thread(Oracle, lab)
+        await caught_up(lab, oracle)
+        compare(lab, oracle)
+    finally:
+        lab.stop_all()
+
+
+def dense_deltas(window: int) -> list[ScoreDelta]:
+    rng = np.random.default_rng(window)
+    entries = []
+    for n in range(240):
+        counts = 200 + rng.integers(0, 200, BINS)
+        weights = counts * rng.integers(300_000, 720_720, BINS)
+        entries.append(
+            ScoreEntry(
+                window,
+                "1",
+                "m1",
+                ROLES[n % 5],
+                n // 5 // 7,
+                n // 5 % 7,
+                traces=10_000,
+                spans=int(counts.sum()),
+                bins=tuple(range(BINS)),
+                weights=tuple(weights.tolist()),
+                counts=tuple(counts.tolist()),
+            )
+        )
+    return [
+        ScoreDelta("svc", "guard", tuple(entries[i : i + 24])) for i in range(0, len(entries), 24)
+    ]
+
+
+async def test_services_that_are_made_up_find_no_room(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """More (service, scorer) than a partition takes, and a kill -9 in between: the first ones stay, and go on."""
+    lab = AgentsLab(kafka.bootstrap, unique, tmp_path, partitions=1)
+    limit = lab.settings.drift_settings().max_keys
+    try:
+        await lab.make_topics()
+        router = Router(lab.settings)
+
+        def of(service: str, window: int) -> Routed:
+            entry = ScoreEntry(window, "1", "m1", "planner", 0, 0, traces=1, spans=1, spans2=1)
+            return router.route(ScoreDelta(service, "guard", (entry,)))
+
+        made_up = [of(f"svc-{n}", 0) for n in range(limit + 150)]
+        half = lab.start_worker()
+        await lab.send(made_up[: limit // 2], batch=50)
+        await until(lambda: len(lab.rows(DRIFT_WINDOWS)) > limit // 4, 60, "a quarter")
+        half.kill()
+        lab.start_worker()
+        await lab.send(made_up[limit // 2 :], batch=50)
+        await lab.send([of("svc-0", 1), of("too-late", 1)])
+        oracle = await asyncio.to_thread(Oracle, lab)
+        assert len(oracle.windows) == limit + 1
+        await caught_up(lab, oracle)
+        compare(lab, oracle)
+    finally:
+        lab.stop_all()
 
 
 async def test_a_baseline_control_takes_effect_once_and_is_copied(lab: AgentsLab) -> None:
