@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -98,8 +98,20 @@ def _chains(steps: Sequence[Step], track: Track, scene: Scene, *, across: bool) 
         found = (_in_order(ladder, sink, across=across) for sink in ladder.fitting[-1])
     else:
         flow = _Flow(steps, ladder, scene, across=across)
-        found = (flow.seen(sink) or flow.in_doubt(sink) for sink in ladder.fitting[-1])
-    return [chain for chain in found if chain is not None]
+        found = (flow.chain(sink) for sink in ladder.fitting[-1])
+    provable = scene.request.known or not last.flow_from
+    return _enough((chain for chain in found if chain is not None), provable=provable)
+
+
+def _enough(chains: Iterable[_Chain], *, provable: bool) -> list[_Chain]:
+    """As many as a finding can name: each has another sink. What is proven goes before what is in doubt."""
+    taken, counted = [], 0
+    for chain in chains:
+        taken.append(chain)
+        counted += not chain.doubt or not provable
+        if counted > LISTED_SPANS:
+            break
+    return taken
 
 
 def _between_parts(steps: Sequence[Step], scene: Scene) -> list[_Chain]:
@@ -108,7 +120,8 @@ def _between_parts(steps: Sequence[Step], scene: Scene) -> list[_Chain]:
     if not ladder.soonest:
         return []
     flow = _Flow(steps, ladder, scene, across=True, ordered=False)
-    chains = [chain for sink in ladder.fitting[-1] if (chain := flow.seen(sink)) is not None]
+    found = (flow.seen(sink) for sink in ladder.fitting[-1])
+    chains = _enough((chain for chain in found if chain is not None), provable=False)
     for chain in chains:
         chain.by_flow, chain.doubt = False, NO_ORDER
     return chains
@@ -137,6 +150,7 @@ class _Flow:
         self.ladder = ladder
         self.scene = scene
         self.across = across
+        self.doubted = 0
         self.ordered = ordered  # else only what flows from one part to another counts
         self.sink = steps[-1]
         self.sources = [n for n, step in enumerate(steps) if step.name in self.sink.flow_from]
@@ -180,15 +194,27 @@ class _Flow:
     def _apart(self, span: Span, other: Span) -> bool:
         return self.scene.part_of(span) is not self.scene.part_of(other)
 
+    def chain(self, sink: Span) -> _Chain | None:
+        """What there is of ``sink``: a proof or a doubt. Once there are more doubts than a finding can name only
+        a proof can change it."""
+        found = self.seen(sink)
+        if found is None and self.doubted <= LISTED_SPANS:
+            found = self.in_doubt(sink)
+        self.doubted += found is not None and bool(found.doubt)
+        return found
+
     def seen(self, sink: Span) -> _Chain | None:
         """The chain by which a value that the user did not name came into the arguments of ``sink``."""
         track, done = self.ladder.track, self.ladder.done
         entered = track.entered[sink.span_id]
         request = self.scene.request
         perhaps = request.may_allow(self.scene.part_of(sink))
+        values = self.values[sink.span_id]
+        if self.doubted > LISTED_SPANS:
+            values -= perhaps
         usable = [
             (value in perhaps, number, track.entered[span.span_id], span.span_id, span)
-            for value in self.values[sink.span_id] & self.providers.keys()
+            for value in values & self.providers.keys()
             for number, span in self.providers[value]
             if track.left[span.span_id] < entered
             and done[number][span.span_id] < entered

@@ -384,3 +384,30 @@ def test_the_first_run_that_is_complete_wins_whatever_its_scorers_name() -> None
         spans.append(span(n, "root", 2 + 2 * n, role="planner", scores=scores))
         spans.append(span(f"c{n}", "root", 3 + 2 * n, role="completion"))
     assert found(spans, policy)["p"].why.startswith("scores of z-early rise over 3 spans")
+
+
+@pytest.mark.parametrize("proof_at", [1, 300])
+def test_a_proof_among_many_doubts_is_found_wherever_it_stands(proof_at: int) -> None:
+    """Hundreds of calls whose arguments were not captured do not hide the one that carries the value out."""
+    calls = [
+        span(
+            f"s{n}",
+            "root",
+            6 + n,
+            role="tool_call",
+            detail=detail("egress", given=(EVE,) if n == proof_at else None),
+        )
+        for n in range(400)
+    ]
+    one = found([*attack(sink=None), *calls])["tool_chaining"]
+    assert (one.severity, one.centre) == ("critical", sid(f"s{proof_at}"))
+    assert one.span_ids == (sid("carrier"), sid(f"s{proof_at}"))
+
+
+def test_a_finding_of_very_many_sinks_names_as_many_as_it_can() -> None:
+    calls = [
+        span(f"s{n}", "root", 6 + n, role="tool_call", detail=detail("egress", given=(EVE,)))
+        for n in range(400)
+    ]
+    one = found([*attack(sink=None), *calls])["tool_chaining"]
+    assert one.span_ids == (sid("carrier"), *(sid(f"s{n}") for n in range(49)))
