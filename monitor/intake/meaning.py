@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from monitor.intake.batch import Batch
+from monitor.intake.calls import answered_id, asks_for_tool, requested_ids
 from monitor.intake.config import IntakeConfig
 from monitor.intake.content import request, request_of_parts
 from monitor.intake.conventions import (
@@ -65,23 +65,6 @@ KIND_NAMES: Final[dict[int, str]] = {
     WRAPPER: "wrapper",
     PLAIN: "plain",
 }
-_MEANS_TOOL: Final = frozenset(
-    {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call"}
-)
-# Of finish reasons written as one text, some as the name of an enumeration: `FinishReason.STOP,FinishReason.…`.
-_REASON: Final = re.compile(r"[a-z_-]+")
-_REASONS: Final = 256  # characters of finish reasons that are looked at
-# In an output that may be cut: a list of calls that is not empty, a part that is a call, or why the model stopped.
-_TOOL_IN_OUTPUT: Final = re.compile(
-    r'"(?:tool_calls?|toolCalls|function_?[cC]all|toolUse)"\s*:\s*[\[{]\s*["{]'
-    r'|"type"\s*:\s*"(?:tool_call|tool_use|tool-call|function_call)"'
-    r'|"(?:finish|stop)_?[rR]eason"\s*:\s*"(?:tool_calls?|tool-calls|tool_use|function_call)"'
-)
-# Ids in the output of a model that asked for a tool. Those of messages and responses are among them; no tool call
-# has one of these, so they tie nothing.
-_ID_IN_OUTPUT: Final = re.compile(
-    r'"(?:id|call_id|tool_call_id|toolCallId|toolUseId)"\s*:\s*"([^"\\]{1,256})"'
-)
 # Fields that make a span a GenAI span; a session or some input alone does not.
 _GENAI: Final[frozenset[Field]] = frozenset(
     {
@@ -220,7 +203,7 @@ class Interpreter:
         if tool_name is not None:
             tool_name = tool_name[: self.bounds.name]
         tags = self._tags_of(tool_name, unit, found)
-        asks = unit == "llm" and own_role is None and _asks_for_tool(found)
+        asks = unit == "llm" and own_role is None and asks_for_tool(found)
         role = own_role if own_role in ROLES else self._role(unit, found, tags, asks=asks)
         kind = self._kind(unit, found, is_native=is_native or own_role is not None, scored=scored)
 
@@ -236,7 +219,7 @@ class Interpreter:
         agent = found.text("agent")
         if agent is None and unit == "planner" and own_role is None:
             agent = found.text("entity") or _after(AGENT_SPAN_NAME_PREFIXES, name)
-        call_ids = self._call_ids(found) if asks else ()
+        call_ids = requested_ids(found, self.bounds) if asks else ()
         detail = self._detail(
             found, unit, batch, tool_name, agent, tags, links, flags, call_ids, is_root=is_root
         )
@@ -299,6 +282,8 @@ class Interpreter:
         is_root: bool,
     ) -> SpanDetail | None:
         call_id, session = found.text("tool_call_id"), found.text("session")
+        if call_id is None and unit == "tool":
+            call_id = answered_id(found, self.bounds)
         arguments = result = asked = None
         if found.many or not _CONTENT.isdisjoint(found.best):
             arguments, result, asked = self._content(found, unit, is_root=is_root)
@@ -332,15 +317,6 @@ class Interpreter:
             flags,
             call_ids,
         )
-
-    def _call_ids(self, found: Found) -> tuple[str, ...]:
-        """Ids of the tool calls that a model asked for, each once, cut as a tool span's own id is."""
-        ids = [value for _, value in found.many.get("call_id", ()) if isinstance(value, str)]
-        for text in (found.get("output"), *(v for _, v in found.many.get("tool_request", ()))):
-            if isinstance(text, str) and text[:1] in ("{", "["):
-                ids += _ID_IN_OUTPUT.findall(text[: self.bounds.content])
-        limit = self.bounds.name
-        return tuple(dict.fromkeys(each[:limit] for each in ids if each))[: self.bounds.call_ids]
 
     def _content(
         self, found: Found, unit: Unit | None, *, is_root: bool
@@ -392,21 +368,6 @@ class Interpreter:
 
 _NO_DETAIL: Final = SpanDetail()
 _CONTENT: Final[frozenset[Field]] = frozenset({"arguments", "result", "input", "output"})
-
-
-def _asks_for_tool(found: Found) -> bool:
-    if "tool_request" in found.many:
-        return True
-    finish = found.get("finish")
-    if finish is not None:
-        reasons = finish if isinstance(finish, list | tuple) else (finish,)
-        for reason in reasons:
-            if isinstance(reason, str) and not _MEANS_TOOL.isdisjoint(
-                _REASON.findall(reason[:_REASONS].lower())
-            ):
-                return True
-    output = found.get("output")
-    return isinstance(output, str) and _TOOL_IN_OUTPUT.search(output) is not None
 
 
 def _after(prefixes: tuple[str, ...], span_name: str) -> str | None:
