@@ -273,6 +273,9 @@ class Provenance(msgspec.Struct, frozen=True):
     settings: str  # sha256
     gate: dict[str, str]  # scorer -> state in force at closing, for the record's service
     fold_version: int
+    fragment_digests: tuple[
+        str, ...
+    ] = ()  # of an incident judged whole: blake2b, 8 bytes, of each fragment that is listed
 
 
 class Verdict(msgspec.Struct, frozen=True, tag_field="kind", tag="verdict", kw_only=True):

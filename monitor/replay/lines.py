@@ -125,6 +125,16 @@ def _from_capture(number: int, path: Path, message: CapturedMessage) -> Line:
     )
 
 
+def captured_message(path: Path, raw: bytes) -> CapturedMessage:
+    """A line that must be one. Raises UnreadableFile."""
+    try:
+        return _captured.decode(raw)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableFile(
+            f"{path}: not a captured message ({error}); `monitor topics dump` writes them"
+        ) from error
+
+
 def decode_value(path: Path, message: CapturedMessage) -> bytes:
     """The message's bytes. Raises UnreadableFile where they are not base64: a broken capture, not a span."""
     try:

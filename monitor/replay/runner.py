@@ -8,7 +8,7 @@ The partition is 0 and a record's offset is its line, counted from 1 over all fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from monitor.drift.settings import DriftSettings
 from monitor.errors import MonitorError
 from monitor.intake import ENCODINGS, Batch, Intake, IntakeConfig
 from monitor.model import DeadLetter, GateRecord, Incident, SettingsRecord, Tick, Verdict
-from monitor.replay.lines import CapturedMessage, Line, UnreadableFile, decode_value, raw_lines
+from monitor.replay.lines import Line, UnreadableFile, captured_message, decode_value, raw_lines
 from monitor.trace.config import FoldSettings
 from monitor.trace.fold import FOLD_VERSION, PartitionFold
 
@@ -60,6 +60,7 @@ class Replay:
 
     def __init__(self, intake: IntakeConfig, fold: FoldSettings, drift: DriftSettings) -> None:
         self.summary = Summary()
+        self.logged: Callable[[int, bytes], None] | None = None  # told (offset, value) of fragments
         self._intake = Intake(intake)
         self._fold = PartitionFold(0)
         self._fold_settings = fold
@@ -84,6 +85,8 @@ class Replay:
         self.summary.spans += sum(map(len, batch.spans.values()))
         for _, payload in fragments:
             self._fold.apply(line.number, now_ms, payload)
+            if self.logged is not None:
+                self.logged(line.number, payload)
         for orphan in batch.orphans:
             self._fold.apply(line.number, now_ms, encode_fold_record(orphan))
         for letter in batch.dead_letters:
@@ -166,15 +169,9 @@ def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLette
     No ticks are added and nothing is closed at the end. Partitions are folded apart, in order of first record.
     Raises UnreadableFile where a line is not a captured message or offsets of a partition do not rise.
     """
-    decoder = msgspec.json.Decoder(CapturedMessage)
     folds: dict[int, tuple[PartitionFold, int]] = {}
     for path, raw, _ in raw_lines(paths):
-        try:
-            message = decoder.decode(raw)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise UnreadableFile(
-                f"{path}: not a captured message ({error}); `monitor topics dump` writes them"
-            ) from error
+        message = captured_message(path, raw)
         fold, last = folds.get(message.partition) or (PartitionFold(message.partition), -1)
         if message.offset <= last:
             raise UnreadableFile(

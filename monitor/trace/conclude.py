@@ -17,7 +17,7 @@ from monitor.model import Forensics, Incident, Verdict
 from monitor.trace.judge import JUDGE_ERROR, JUDGE_ERROR_FORENSICS, Judgement, judge
 from monitor.trace.life import Life
 from monitor.trace.pages import Candidate, Page, Pages, Reason, span_candidate, threshold_page
-from monitor.trace.records import concluded_incident, verdict
+from monitor.trace.records import LISTED_SPANS, concluded_incident, verdict
 from monitor.trace.rules import Severity, higher
 
 Gates = Mapping[tuple[str, str], str]
@@ -126,11 +126,14 @@ def _tell(
     closing: bool,
     done: Conclusion,
 ) -> None:
+    digests = life.digests(LISTED_SPANS) if pages else ()
     for page in sorted(pages.values(), key=lambda p: p.order):
         telling = page.telling(forensics)
         if closing or telling != page.told:
             page.tell(telling)
-            done.records.append(concluded_incident(partition, life, page, judged, forensics))
+            done.records.append(
+                concluded_incident(partition, life, page, judged, forensics, digests)
+            )
 
 
 class _Desk:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
@@ -11,6 +12,7 @@ from monitor.codec import decode_fold_record
 from monitor.drift.delta import TracePart
 from monitor.model import MEMBER, MEMBER_IF_SCORED, Fragment, Score, Span, SpanFault, SpanScore
 from monitor.trace.pages import Page, Pages
+from monitor.trace.pieces import encoded_items
 from monitor.trace.rules import Rules
 
 ClosedBy = Literal["root_complete", "idle", "max_lifetime", "max_spans", "pressure"]
@@ -235,6 +237,14 @@ class Life:
         oldest = self.birth_vt + rules.max_lifetime_ms
         return (quiet, by) if quiet <= oldest else (oldest, "max_lifetime")
 
+    def keep(self, offset: int, raw: bytes, fragment: Fragment, weight: int) -> None:
+        self.fragments.append((offset, raw))
+        self.bytes += weight
+        self.count += len(fragment.spans) + len(fragment.faults)
+        self.last_offset = offset
+        if self.content is not None:
+            self.content.add(fragment)
+
     def grow(self, spans: Sequence[Span]) -> bool:
         """Whether the open life is complete with these."""
         assert self.shape is not None, self.trace_id
@@ -254,6 +264,18 @@ class Life:
             if len(seen) == limit:
                 break
         return tuple(seen)
+
+    def digests(self, limit: int = 500) -> tuple[str, ...]:
+        """Of what is kept of each of these fragments, in the same order: blake2b, 8 bytes, in hex."""
+        kept: dict[int, Any] = {}
+        for offset, raw in self.fragments:
+            if offset not in kept:
+                if len(kept) == limit:
+                    break
+                kept[offset] = hashlib.blake2b(digest_size=8)
+            for item in encoded_items(raw):
+                kept[offset].update(item)
+        return tuple(digest.hexdigest() for digest in kept.values())
 
     def alone(self) -> list[SpanScore]:
         """Scores whose span is not here, in order of arrival by span."""

@@ -175,13 +175,7 @@ class Lives:
     def _keep(self, life: Life, offset: int, raw: bytes, fragment: Fragment, size: int) -> None:
         """Keep what the fragment holds and look at its scores."""
         spans = fragment.spans
-        life.fragments.append((offset, raw))
-        life.bytes += size
-        life.count += len(spans) + len(fragment.faults)
-        life.last_offset = offset
-        content = life.content
-        if content is not None:
-            content.add(fragment)
+        life.keep(offset, raw, fragment, size)
         if life.number == OPEN:
             self.memory.bytes_open += size
             life.last_vt = self.now

@@ -45,6 +45,14 @@ def items_weight(raw: bytes, fragment: Fragment) -> int:
     return len(raw) - around + ITEM_BYTES * count
 
 
+def encoded_items(raw: bytes) -> Iterator[bytes]:
+    """Encoded bytes of each item, in the order of `pieces`: the same however a fragment is cut."""
+    fragment = _DECODER.decode(raw)
+    for items in (fragment.spans, fragment.scores, fragment.faults):
+        for item in items:
+            yield bytes(item)
+
+
 def pieces(raw: bytes, fragment: Fragment) -> Iterator[tuple[bytes, Fragment, int]]:
     """(value, fragment, weight) of each item alone, in order: spans, scores, faults."""
     sizes = _DECODER.decode(raw)

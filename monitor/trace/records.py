@@ -38,7 +38,13 @@ FRAGMENTS_TOPIC: Final = "monitor.fragments"  # where the fold's own input has i
 MONITOR_SERVICE: Final = "agent-monitor"  # service of an incident that is about the monitor itself
 
 
-def provenance(partition: int, life: Life, causing_offset: int, gate: dict[str, str]) -> Provenance:
+def provenance(
+    partition: int,
+    life: Life,
+    causing_offset: int,
+    gate: dict[str, str],
+    digests: tuple[str, ...] = (),
+) -> Provenance:
     return Provenance(
         partition,
         life.birth,
@@ -47,6 +53,7 @@ def provenance(partition: int, life: Life, causing_offset: int, gate: dict[str, 
         life.rules.sha256,
         gate,
         FOLD_VERSION,
+        digests,
     )
 
 
@@ -119,16 +126,22 @@ def pending_incident(partition: int, life: Life, page: Page, forensics: Forensic
 
 
 def concluded_incident(
-    partition: int, life: Life, page: Page, judged: Judgement | None, forensics: Forensics
+    partition: int,
+    life: Life,
+    page: Page,
+    judged: Judgement | None,
+    forensics: Forensics,
+    digests: tuple[str, ...],
 ) -> Incident:
-    """What an incident says once its life has been judged whole."""
+    """What an incident says once its life has been judged whole. ``digests``: of the life's fragments."""
     best = page.best
     centre = None if best is None else best.evidence.span_id
     if page.finding is not None:
         centre = page.finding.centre
     if judged is None:
         around = Neighbourhood("refused", centre)
-        return _incident(partition, life, page, forensics, around, _own_evidence(best), {}, {})
+        own = () if best is None else (best.evidence,)
+        return _incident(partition, life, page, forensics, around, own, {}, {}, digests)
     around = judged.around(centre)
     scorer = None if page.reason == "policy" or best is None else best.scorer
     version = None if best is None else best.version
@@ -147,7 +160,9 @@ def concluded_incident(
         evidence += _copies(judged, best)
     count, digest = judged.others(set(listed))
     others = {"count": count, "digest": digest}
-    return _incident(partition, life, page, forensics, around, tuple(evidence), others, judged.gate)
+    return _incident(
+        partition, life, page, forensics, around, tuple(evidence), others, judged.gate, digests
+    )
 
 
 def orphan_incident(
@@ -271,6 +286,7 @@ def _incident(
     evidence: tuple[SpanEvidence, ...],
     others: dict[str, Any],
     gate: dict[str, str],
+    digests: tuple[str, ...] = (),
 ) -> Incident:
     best = page.best
     seen = None if best is None else best.evidence
@@ -303,7 +319,7 @@ def _incident(
             summary=_summary(page, forensics.status),
             caused_at_ms=_caused_at(page, evidence),
             opened_at_ms=page.opened_at_ms,
-            provenance=provenance(partition, life, page.causing_offset, gate),
+            provenance=provenance(partition, life, page.causing_offset, gate, digests),
         )
     )
 
@@ -363,10 +379,6 @@ def _caused_at(page: Page, evidence: tuple[SpanEvidence, ...]) -> int:
             if shown.span_id == page.finding.centre:
                 return shown.source.timestamp_ms
     return 0 if page.best is None else page.best.evidence.source.timestamp_ms
-
-
-def _own_evidence(best: Candidate | None) -> tuple[SpanEvidence, ...]:
-    return () if best is None else (best.evidence,)
 
 
 def _copies(judged: Judgement, best: Candidate | None) -> list[SpanEvidence]:

@@ -251,7 +251,7 @@ def _comparable(value: Any, original: list[int]) -> Any:
         return value
     changed = {}
     for key, item in value.items():
-        if key in ("incident_id", "digest"):
+        if key in ("incident_id", "digest", "fragment_digests"):
             continue
         if key in ("life", "causing_offset", "continues") and item is not None:
             item = original[item]
