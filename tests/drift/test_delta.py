@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from monitor.drift.bins import BINS, CUT_BINS, SCALE, UPPERS, J, bin_of
 from monitor.drift.delta import (
+    MAX_HELD,
     UNSCORED,
     BaselineControl,
     DeltaAccumulator,
@@ -64,10 +65,10 @@ spans = st.lists(
 )
 
 
-def part_of(members: list[Span], incident: bool = False):
+def part_of(members: list[Span], incident: bool = False, service: str = "s1"):
     return trace_part(
         members,
-        verdict_service="s1",
+        verdict_service=service,
         verdict_model_version="m1",
         threshold_of=lambda *_: 0.3,
         incident=incident,
@@ -230,6 +231,26 @@ def test_state_round_trip(items) -> None:
     assert again.flush() == acc.flush()
 
 
+@given(parts, st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1, -1])), max_size=12))
+def test_size_is_that_of_what_is_not_zero_and_survives_a_restore(items, moves) -> None:
+    acc = DeltaAccumulator()
+    for at, sign in moves:
+        acc.add(*items[at % len(items)], sign)
+        again = DeltaAccumulator.from_state(acc.state())
+        assert len(again) == len(acc) == sum(len(d.entries) + len(d.mix) for d in acc.state())
+        assert bool(acc) == bool(len(acc))
+
+
+def test_services_that_are_made_up_fill_it() -> None:
+    acc = DeltaAccumulator()
+    for n in range(MAX_HELD // 2):
+        assert not acc.full
+        acc.add(0, part_of([span_of(0, f"s{n}", "m", ["g"])], service=f"s{n}"), 1)
+    assert acc.full
+    assert sum(len(d.entries) + len(d.mix) for d in acc.flush()) == MAX_HELD
+    assert not acc.full
+
+
 def test_a_retraction_alone_is_a_negative_delta() -> None:
     acc = DeltaAccumulator()
     acc.add(3, part([0.1, 0.2], incident=True), -1)
@@ -267,6 +288,20 @@ def test_mix_shares_sum_to_one_and_squares_follow() -> None:
     assert Fraction(mix.shares[0], SCALE) == Fraction(4, 7)
     assert mix.squares[0] == (mix.shares[0] ** 2 + SCALE // 2) // SCALE
     assert (mix.traces, mix.sum_n, mix.sum_n2, mix.length) == (1, 7, 49, 2)
+
+
+def test_squares_of_the_mix_are_kept_where_all_else_cancels_out() -> None:
+    def of(*roles: str) -> TracePart:
+        return part_of([span_of(i, "s1", "m1", ["g"], r) for i, r in enumerate(roles)])
+
+    acc = DeltaAccumulator()
+    acc.add(0, of("planner", "tool_call"), 1)
+    acc.add(0, of("planner", "tool_call"), 1)
+    acc.add(0, of("planner", "planner"), -1)  # of an earlier flush, as the next
+    acc.add(0, of("tool_call", "tool_call"), -1)
+    (mix,) = [m for d in acc.flush() for m in d.mix]
+    assert (mix.traces, mix.sum_n, set(mix.shares)) == (0, 0, {0})
+    assert sum(mix.squares) == -SCALE
 
 
 def test_roles_that_a_scorer_left_out_count_as_unscored() -> None:
