@@ -18,7 +18,7 @@ from monitor.intake.bounds import Bounds
 from monitor.intake.conventions import JUDGED, JUDGED_CALLS
 from monitor.intake.found import Found
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, hex_id
-from monitor.intake.scores import Refusal, Scales
+from monitor.intake.scores import Refusal, Scales, number_in
 from monitor.intake.tokens import parse
 from monitor.model import (
     EVALUATOR,
@@ -117,10 +117,12 @@ def of_output(found: Found, name: str) -> Iterator[Given]:
     score and label (OpenInference), a bare number, boolean or label (Langfuse); else Langfuse's metadata. A score
     without a name is that of the scorer that the span is called after."""
     output = found.get("output")
-    for _ in range(2):  # JSON text, perhaps inside a JSON string
-        if isinstance(output, str):
-            inner, _ = parse(output)
-            output = output if inner is None else inner
+    if isinstance(output, str):
+        inner, _ = parse(output)
+        output = output if inner is None else inner
+    if isinstance(output, str):  # perhaps JSON inside a JSON string
+        inner, _ = parse(output)
+        output = inner if isinstance(inner, dict | list) else output
     judged = _judged(found)[0]
     scores = 0
     for each in output if isinstance(output, list) else [output]:
@@ -130,6 +132,8 @@ def of_output(found: Found, name: str) -> Iterator[Given]:
             case {"name": scorer, "label": label}:
                 given = Given(_text(scorer), None, label, None, judged)
             case bool() | int() | float():
+                given = Given(name, each, None, None, judged)
+            case str() if number_in(each[:_WORD]) is not None:
                 given = Given(name, each, None, None, judged)
             case str() if each and len(each) <= _WORD and not any(c.isspace() for c in each):
                 given = Given(name, None, each, None, judged)

@@ -81,7 +81,7 @@ class Scales:
                         float(value) if -(2**63) <= value < 2**64 or value != value else math.inf
                     )
                 case str():
-                    read = _number(value) if scale.strings else None
+                    read = number_in(value) if scale.strings else None
                     if read is None:
                         return Refusal(
                             reasons.SCORE_STRING,
@@ -104,7 +104,8 @@ class Scales:
         return Score(scorer, version or scale.version, 1.0 - number if flip else number)
 
 
-def _number(text: str) -> float | None:
+def number_in(text: str) -> float | None:
+    """The number that a text spells, if it does."""
     try:
         return float(text)
     except ValueError:

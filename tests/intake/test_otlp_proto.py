@@ -392,7 +392,8 @@ def test_no_resource_is_an_unknown_service() -> None:
         ({"openinference.span.kind": "GUARDRAIL"}, "unknown", GUARDRAIL),
         ({"mlflow.spanType": '"TOOL"'}, "tool_call", MEMBER),
         ({"ai.operationId": "ai.generateText"}, "unknown", WRAPPER),
-        ({"ai.operationId": "ai.generateText.doGenerate", "ai.response.toolCalls": "[]"}, "planner", MEMBER),
+        ({"ai.operationId": "ai.generateText.doGenerate", "ai.response.toolCalls": '[{"toolName":"t"}]'}, "planner", MEMBER),
+        ({"ai.operationId": "ai.generateText.doGenerate", "ai.response.toolCalls": "[]"}, "completion", MEMBER),
         ({"llm.request.type": "chat", "gen_ai.completion.0.tool_calls.0.name": "t"}, "planner", MEMBER),
         # Our own attribute goes before all.
         ({"agent_monitor.role": "retrieval", "openinference.span.kind": "LLM"}, "retrieval", MEMBER),
