@@ -61,10 +61,10 @@ class Tokenizer:
         first: dict[str, None] = {}
         second: dict[str, None] = {}
         for text in texts:
-            text = text[: self._bounds.content]
-            if (
-                "\\" in text
-            ):  # an escape glues two words together; paths lose the same parts everywhere
+            if len(text) > self._bounds.content:
+                text, flags = text[: self._bounds.content], flags | TRUNCATED
+            # An escape glues two words together; paths lose the same parts everywhere.
+            if "\\" in text:
                 text = _ESCAPE.sub(" ", text)
             for word in _CUT.split(text):
                 if word.isalpha() or len(word) < 4:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from monitor.intake import Bounds
 from monitor.intake.content import request, request_of_parts
-from monitor.intake.tokens import TOKEN_BYTES, Tokenizer, closed, parse, values_of
+from monitor.intake.tokens import TOKEN_BYTES, Content, Tokenizer, closed, parse, shared, values_of
 from monitor.model import OVERFLOW, TRUNCATED
 
-from .common import DATA, decode
+from .common import DATA, decode, native, only
 
 KEY = bytes(range(32))
 TOKENIZER = Tokenizer(KEY, Bounds())
@@ -91,6 +91,82 @@ def test_addresses_first_and_overflow_is_marked() -> None:
     assert len(tokens) == 64
     assert tokens[0] == token("a@b.org")
     assert content.flags == OVERFLOW
+
+
+def test_content_past_its_bound_is_marked_however_it_came() -> None:
+    long = "id-1-x " * 20_000
+    limit = Bounds().content
+    for content in (
+        TOKENIZER.content((long,)),
+        TOKENIZER.content(([long],)),
+        TOKENIZER.content(({"text": long},)),
+        request(TOKENIZER, long, plain=True, limit=limit),
+        request(TOKENIZER, [{"role": "user", "content": long}], plain=False, limit=limit),
+        request_of_parts(TOKENIZER, [("m.0.role", "user"), ("m.0.content", long)]),
+    ):
+        assert content is not None
+        assert content.flags & TRUNCATED
+        assert split(content.tokens) == [token("id-1-x")]
+
+
+contents = st.one_of(
+    st.none(),
+    st.builds(
+        Content,
+        st.integers(0, 80).map(lambda n: bytes(i % 251 for i in range(n * TOKEN_BYTES))),
+        st.sampled_from([0, TRUNCATED]),
+    ),
+)
+
+
+@given(st.tuples(contents, contents, contents), st.integers(1, 100))
+def test_the_contents_of_a_span_share_its_tokens(
+    given_contents: tuple[Content | None, ...], limit: int
+) -> None:
+    cut = shared(given_contents, limit)
+    count = sum(content is not None for content in given_contents)
+    sizes = []
+    for before, after in zip(given_contents, cut, strict=True):
+        assert (before is None) == (after is None)
+        if before is not None and after is not None:
+            assert before.tokens.startswith(after.tokens)  # the first ones stay
+            lost = len(after.tokens) < len(before.tokens)
+            assert after.flags == before.flags | (OVERFLOW if lost else 0)
+            assert not lost or len(after.tokens) // TOKEN_BYTES >= limit // count
+            sizes.append((len(before.tokens), len(after.tokens)))
+    kept, had = sum(after for _, after in sizes), sum(before for before, _ in sizes)
+    assert kept == min(had, limit * TOKEN_BYTES) or kept // TOKEN_BYTES > limit - count
+
+
+def test_a_span_has_at_most_its_bound_of_tokens_and_no_side_crowds_out_the_other() -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "send_email",
+        "gen_ai.tool.call.arguments": json.dumps({"note": [f"note-{i}-x" for i in range(9)], "to": "a@b.org"}),
+        "gen_ai.tool.call.result": " ".join(f"c{i}@evil.example" for i in range(500)),
+    }  # fmt: skip
+    batch = decode(native(role=..., attributes=attributes))
+    detail = only(batch).detail
+    assert detail is not None
+    arguments, results = split(detail.argument_tokens), split(detail.result_tokens)
+    assert len(arguments) == 10
+    assert arguments[0] == token("a@b.org")
+    assert len(arguments) + len(results) == Bounds().tokens
+    assert detail.flags & OVERFLOW
+    assert batch.counts["content", "overflow"] == 1
+
+
+def test_contents_in_parts() -> None:
+    """OpenInference: what the user said lies in parts of a message."""
+    parts = [
+        ("llm.input_messages.0.message.role", "user"),
+        ("llm.input_messages.0.message.contents.0.message_content.text", "send to a@b.org"),
+        ("llm.input_messages.1.message.role", "tool"),
+        ("llm.input_messages.1.message.contents.0.message_content.text", "c@evil.example"),
+    ]
+    content = request_of_parts(TOKENIZER, parts)
+    assert content is not None
+    assert split(content.tokens) == [token("a@b.org")]
 
 
 def test_captured_without_values_is_not_absent() -> None:
