@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from monitor.model import RELATIONAL_POLICY_CLASSES, UNDECLARED
+from monitor.model import UNDECLARED, is_per_unit
 from monitor.policy.rules import Policy
 
 
@@ -38,9 +38,7 @@ class ScorerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def per_unit(self) -> bool:
-        return (
-            self.policy_class != UNDECLARED and self.policy_class not in RELATIONAL_POLICY_CLASSES
-        )
+        return is_per_unit(self.policy_class)
 
 
 class ThresholdOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -192,6 +192,23 @@ def _examine_fully(
     )
 
 
+def span_content(span: Span) -> tuple[object, ...]:
+    """What two copies of one span have in common."""
+    return (span.content_hash, span.parent_span_id, span.start_unix_nano, span.end_unix_nano)
+
+
+def add_fault(report: IdentityReport, fault: Fault) -> None:
+    """Joined with what the report says of that kind, in the order of ``FAULT_CLASS``."""
+    found = {known.kind: known for known in report.faults}
+    known = found.get(fault.kind)
+    if known is not None:
+        ids = sorted({*known.span_ids, *fault.span_ids})
+        fault = Fault(fault.kind, tuple(ids[:LISTED_IDS]), known.count + fault.count)
+    found[fault.kind] = fault
+    order = list(FAULT_CLASS)
+    report.faults = tuple(sorted(found.values(), key=lambda f: order.index(f.kind)))
+
+
 def _collapse(spans: Sequence[Span]) -> tuple[list[Span], dict[str, int], set[str]]:
     """(spans without re-deliveries, id -> copies collapsed, ids with copies that differ)."""
     kept: list[Span] = []
@@ -200,7 +217,7 @@ def _collapse(spans: Sequence[Span]) -> tuple[list[Span], dict[str, int], set[st
     seen: dict[str, set[tuple[object, ...]]] = {}
     for span in spans:
         copies = seen.get(span.span_id)
-        content = (span.content_hash, span.parent_span_id, span.start_unix_nano, span.end_unix_nano)
+        content = span_content(span)
         if copies is None:
             seen[span.span_id] = {content}
         elif content in copies and all(

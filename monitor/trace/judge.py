@@ -18,13 +18,19 @@ from monitor.model import (
     Forensics,
     Neighbourhood,
     Reduction,
+    Score,
     Span,
     SpanFault,
     SpanScore,
 )
-from monitor.policy.match import strongest_in_any_order
 from monitor.policy.rules import Finding, Policy
-from monitor.trace.identity import LISTED_IDS, IdentityReport, examine
+from monitor.trace.identity import (
+    LISTED_IDS,
+    IdentityReport,
+    add_fault,
+    examine,
+    span_content,
+)
 from monitor.trace.life import Content
 from monitor.trace.neighbourhood import Layout, neighbourhood
 from monitor.trace.pages import (
@@ -65,10 +71,12 @@ class Judgement:
         "findings",
         "forensics",
         "gate",
+        "highest",
         "members",
         "model_version",
         "reductions",
         "report",
+        "residue",
         "root_seen",
         "rules",
         "service",
@@ -100,7 +108,9 @@ class Judgement:
         self.reductions: tuple[Reduction, ...] = ()
         self.findings: tuple[Finding, ...] = ()
         self.earlier: dict[str, Span] = {}
+        self.residue: Sequence[Span] = ()
         self.gate: dict[str, str] = {}
+        self.highest: dict[str, tuple[Score, ...]] = {}
         self._layout: Layout | None = None
         self._pairs: list[tuple[str, str]] | None = None
 
@@ -189,7 +199,8 @@ class Judgement:
 
         Breaking an id must never be cheaper than being caught.
         """
-        return strongest_in_any_order(self.members, self.rules.settings.policies)
+        spans = [*self.residue, *self.members]
+        return self.rules.matcher.strongest_in_any_order(spans, self.faults, self.highest)
 
 
 def judge(
@@ -217,12 +228,16 @@ def judge(
     spans = bounded(content.joined(), rules.named_scorers)
     faults = [*content.faults, *broken] if broken else content.faults
     report = examine(spans, faults, redelivery=settings.redelivery)
+    if residue:
+        _reject_reused(report, residue)
     if alone:
         _list_gap(report, SCORE_WITHOUT_SPAN, sorted({score.span_id for score in alone}))
     if unkept:
         _list_gap(report, PAST_LIMIT, (), unkept)
     members = [span for span in report.spans if span.kind == MEMBER]
     judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
+    judged.highest = content.highest()
+    judged.residue = residue
     if members:
         judged.reductions = reduce_scores(report.spans, report, settings, gates, judged.service)
         service = judged.service
@@ -237,13 +252,28 @@ def judge(
                 whole = examine(
                     [*judged.earlier.values(), *spans], faults, redelivery=settings.redelivery
                 )
-            findings = rules.matcher.match(whole, cut=cut)
-            if residue:  # what lies in the residue alone was said of the life that it is of
-                findings = tuple(
-                    f for f in findings if any(s in report.parents for s in f.span_ids)
-                )
-            judged.findings = findings
+            if report.status != "rejected":
+                findings = rules.matcher.match(whole, cut=cut, highest=judged.highest)
+                if residue:  # what lies in the residue alone was said of the life that it is of
+                    findings = tuple(
+                        f for f in findings if any(s in report.parents for s in f.span_ids)
+                    )
+                judged.findings = findings
     return judged
+
+
+def _reject_reused(report: IdentityReport, residue: Sequence[Span]) -> None:
+    """An id of the cut life that this one continues is there again, and not as the same span: who sent it
+    last would otherwise decide what composition sees of it."""
+    by_id = report.by_id
+    reused = sorted(
+        span.span_id
+        for span in residue
+        if span.span_id in by_id and span_content(by_id[span.span_id]) != span_content(span)
+    )
+    if reused:
+        add_fault(report, Fault("duplicate_conflicting", tuple(reused[:LISTED_IDS]), len(reused)))
+        report.status = "rejected"
 
 
 def _list_gap(

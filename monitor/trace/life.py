@@ -110,6 +110,29 @@ class Content:
             _in_force(span, place, apart.get(span.span_id, ())) for place, span in enumerate(spans)
         ]
 
+    def highest(self) -> dict[str, tuple[Score, ...]]:
+        """span_id -> the highest score of each scorer version, of the spans that were scored apart. A policy
+        looks at these beside the scores in force: a later, lower score takes nothing back."""
+        apart: dict[str, list[Score]] = {}
+        for _, late in self.scores:
+            apart.setdefault(late.span_id, []).append(late.score)
+        if not apart:
+            return {}
+        for span in self.spans:
+            if span.scores and span.span_id in apart:
+                apart[span.span_id] += span.scores
+        found: dict[str, tuple[Score, ...]] = {}
+        for span_id, scores in apart.items():
+            if len(scores) == 1:
+                continue  # the only one is in force
+            best: dict[tuple[str, str], Score] = {}
+            for score in scores:
+                known = best.get((score.scorer, score.version))
+                if known is None or score.value > known.value:
+                    best[score.scorer, score.version] = score
+            found[span_id] = tuple(best.values())
+        return found
+
     @classmethod
     def of(cls, fragments: Iterable[bytes]) -> Content:
         """Raises UndecodableRecord; never does for fragments that the fold took in."""

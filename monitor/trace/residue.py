@@ -38,8 +38,12 @@ def residue_of(life: Life, deadline: int) -> Residue:
     """Of the life's own spans and of the residue it took over: elevated ones first, then tagged ones, the
     latest first; kept in order of arrival."""
     thresholds = life.rules.thresholds
+    content = life.load()
+    highest = content.highest()
     ranked = []
-    for place, span in enumerate((*life.residue, *life.load().joined())):
+    for place, span in enumerate((*life.residue, *content.joined())):
+        if span.span_id in highest:  # a policy looks at the highest score that was ever given
+            span = msgspec.structs.replace(span, scores=highest[span.span_id])
         elevated = thresholds.elevated(span)
         detail = span.detail
         if elevated or (detail is not None and (detail.tags or detail.request_tokens)):

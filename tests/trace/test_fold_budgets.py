@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from monitor.codec import encode_fold_record
-from monitor.model import Fragment, Source, Span
+from monitor.model import Fragment, Score, Source, Span
 from monitor.policy.rules import Policy, Step
 from monitor.trace.config import FoldSettings, Lifecycle
 from monitor.trace.life import LIFE_BYTES, Content, Life
@@ -295,3 +295,67 @@ def test_a_rejected_trace_pages_by_the_steps_in_any_order() -> None:
         "compositional_exfiltration",
     )
     assert page.neighbourhood.status == "refused"
+
+
+def test_a_lower_score_that_comes_later_does_not_hide_a_step_from_composition() -> None:
+    """Whoever may score a span could else take it out of a policy's sight."""
+    policy = Policy(
+        "hot read then send",
+        "compositional_exfiltration",
+        steps=(
+            Step("read", tags=("private_read",), min_score=0.2),
+            Step("send", tags=("egress",), flow_from=("read",)),
+        ),
+    )
+    read, send = read_and_send()
+    read = msgspec.structs.replace(read, scores=(Score("judge", "1", 0.25),))
+    log = Log(FoldSettings(policies=(policy,)))
+    log.spans("a", scored(0, None, 0.2, detail=detail(asked=("hello",))), read, send, at=0)
+    log.scores("a", late_score("read", 0.0, service="evil"))
+    log.until(10)
+    assert [i.policy for i in log.incidents] == ["hot read then send"]
+
+
+def test_a_lower_score_does_not_hide_a_step_across_a_cut() -> None:
+    policy = Policy(
+        "hot read then send",
+        "compositional_exfiltration",
+        steps=(
+            Step("read", tags=("private_read",), min_score=0.2),
+            Step("send", tags=("egress",), flow_from=("read",)),
+        ),
+    )
+    read, send = read_and_send()
+    read = msgspec.structs.replace(read, scores=(Score("judge", "1", 0.25),))
+    log = Log(FoldSettings(lifecycle=CUT, policies=(policy,)))
+    log.spans("a", scored(0, detail=detail(asked=("hello",))), read, at=0)
+    log.scores("a", late_score("read", 0.0, service="evil"), at=1)
+    log.until(8)
+    log.spans("a", send, at=9)
+    log.until(40)
+    assert [i.policy for i in log.incidents if i.reason == "policy"] == ["hot read then send"]
+
+
+def test_an_id_of_a_cut_life_that_comes_again_as_another_span_is_rejected() -> None:
+    """It would else take the place of the step that the residue kept."""
+    read, send = read_and_send()
+    log = Log(FoldSettings(lifecycle=CUT, policies=(POLICY,)))
+    log.spans("a", scored(0, detail=detail(asked=("hello",))), read, at=0)
+    log.until(6)
+    log.spans("a", send, scored("read", 0, name="harmless"), at=7)
+    log.until(40)
+    last = log.verdicts[-1]
+    assert last.forensics.status == "rejected"
+    assert [(f.kind, f.count) for f in last.forensics.faults][0] == ("duplicate_conflicting", 1)
+    [page] = [i for i in log.incidents if i.reason == "identity" and i.life == last.life]
+    assert (page.severity, page.policy_class) == ("critical", "compositional_exfiltration")
+
+
+def test_a_span_of_a_cut_life_that_is_delivered_again_is_no_fault() -> None:
+    read, send = read_and_send()
+    log = Log(FoldSettings(lifecycle=CUT, policies=(POLICY,)))
+    log.spans("a", scored(0, detail=detail(asked=("hello",))), read, at=0)
+    log.until(6)
+    log.spans("a", read, send, at=7)
+    log.until(40)
+    assert log.verdicts[-1].forensics.status != "rejected"

@@ -59,7 +59,7 @@ LIFECYCLE = Lifecycle(
 ROOMY = FoldSettings(
     lifecycle=LIFECYCLE,
     policies=(POLICY,),
-    scorers={"judge": ScorerRule("pii", independent=True)},
+    scorers={"judge": ScorerRule("per_unit:pii", independent=True)},
 )
 # Budgets of a handful of spans, reached again and again.
 TIGHT = FoldSettings(

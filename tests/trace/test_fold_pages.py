@@ -13,7 +13,7 @@ from monitor.trace.config import FoldSettings, ScorerRule
 from tests.trace.folding import START, Log, late_score, scored, unusable
 from tests.trace.truth import sid
 
-PER_UNIT = FoldSettings(scorers={"judge": ScorerRule("pii", independent=True)})
+PER_UNIT = FoldSettings(scorers={"judge": ScorerRule("per_unit:pii", independent=True)})
 
 
 def test_a_span_over_its_threshold_pages_with_the_trace_still_open() -> None:
@@ -78,7 +78,7 @@ def test_severity_rises_and_never_falls() -> None:
 def test_a_retrieval_of_a_per_unit_scorer_is_critical() -> None:
     log = Log(PER_UNIT)
     [page] = log.spans("a", scored(1, 0, 0.95, role="retrieval"))
-    assert (page.severity, page.policy_class) == ("critical", "pii")
+    assert (page.severity, page.policy_class) == ("critical", "per_unit:pii")
 
 
 def test_the_argmax_is_among_spans_over_their_own_threshold() -> None:

@@ -89,7 +89,7 @@ def test_settings_that_do_not_decode_are_a_dead_letter() -> None:
     assert [d.reason for d in log.dead_letters] == ["undecodable_fragment"]
 
 
-PER_UNIT = FoldSettings(scorers={"judge": ScorerRule("pii", independent=True)})
+PER_UNIT = FoldSettings(scorers={"judge": ScorerRule("per_unit:pii", independent=True)})
 
 
 def gate_said(log: Log) -> str:

@@ -68,7 +68,7 @@ def test_a_flood_of_scorers_gives_a_small_verdict_and_hides_no_score() -> None:
 
 def test_a_flood_of_elevated_scorers_is_a_bounded_number_of_pages() -> None:
     settings = FoldSettings(
-        scorers={"mine": ScorerRule("pii")},
+        scorers={"mine": ScorerRule("per_unit:pii")},
         threshold_overrides=(ThresholdOverride("theirs", "tool_call", 0.05),),
     )
     log = Log(settings)

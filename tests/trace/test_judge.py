@@ -13,7 +13,7 @@ from monitor.trace.rules import Rules
 from tests.trace.folding import Log, late_score, scored, tid, unusable
 from tests.trace.truth import sid
 
-SETTINGS = FoldSettings(scorers={"judge": ScorerRule("pii", independent=True)})
+SETTINGS = FoldSettings(scorers={"judge": ScorerRule("per_unit:pii", independent=True)})
 RULES = Rules(SETTINGS, SETTINGS.sha256, SETTINGS.canonical())
 
 
