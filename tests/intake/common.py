@@ -64,9 +64,15 @@ def messages(capture: str) -> Iterator[dict[str, Any]]:
             yield {**message, "value": base64.b64decode(message["value_b64"])}
 
 
-def decode_capture(capture: str, config: IntakeConfig = CONFIG) -> Batch:
+def decode_capture(
+    capture: str, config: IntakeConfig = CONFIG, *, backwards: bool = False
+) -> Batch:
+    """A capture as ingest reads it, message by message; ``backwards``: the last message first."""
     batch, intake = Batch(), Intake(config)
-    for message in messages(capture):
+    signal = "logs" if ".logs." in capture else "traces"
+    read = list(messages(capture))
+    for message in reversed(read) if backwards else read:
         record = Record(message["value"], message["offset"], message["timestamp"])
-        intake.decode("otlp_proto/traces", message["topic"], message["partition"], [record], batch)
+        encoding: Any = f"{message['encoding']}/{signal}"
+        intake.decode(encoding, message["topic"], message["partition"], [record], batch)
     return batch
