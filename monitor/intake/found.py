@@ -11,7 +11,7 @@ from monitor.intake.conventions import MANY, NO_ANSWER, Field, Row, Unit
 _REMEMBERED: Final = (
     256  # characters of an attribute name that is worth remembering: a hostile one is longer
 )
-_NOTHING: Final = 1_000_000  # rank of a field that no attribute gave
+NO_RANK: Final = 1_000_000  # rank of a field that no attribute gave
 
 
 class Place(NamedTuple):
@@ -66,9 +66,9 @@ class Found:
         self.many: dict[Field, list[tuple[str, Any]]] = {}
         self.raw_unit: str | None = None  # what the span says it is and no row maps
         self._unit: Unit | None = None
-        self._unit_rank = _NOTHING
+        self._unit_rank = NO_RANK
         self._sign: Unit | None = None
-        self._sign_rank = _NOTHING
+        self._sign_rank = NO_RANK
 
     @property
     def unit(self) -> Unit | None:
@@ -114,9 +114,12 @@ class Found:
     def text(self, field: Field) -> str | None:
         """The field as text, without the quotes of a JSON string; None if it is none, or empty."""
         best = self.best.get(field)
-        if best is None or not isinstance(best[1], str):
-            return None
-        return best[1].strip('"') or None
+        return None if best is None else text_of(best[1])
+
+
+def text_of(value: Any) -> str | None:
+    """A value as text, without the quotes of a JSON string; None if it is none, or empty."""
+    return (value.strip('"') or None) if isinstance(value, str) else None
 
 
 def _word(value: Any) -> str:

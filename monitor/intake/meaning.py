@@ -17,7 +17,7 @@ from monitor.intake.conventions import (
     Field,
     Unit,
 )
-from monitor.intake.found import REPEATS, Found, Hit, Lookup
+from monitor.intake.found import NO_RANK, REPEATS, Found, Hit, Lookup, text_of
 from monitor.intake.tags import PRIVATE_READ, READ_TAGS, UNTRUSTED_READ, TagTable
 from monitor.intake.tokens import TOKEN_BYTES, Content, Tokenizer, shared
 from monitor.model import (
@@ -154,21 +154,34 @@ class Interpreter:
         self, detail: SpanDetail | None, ids: Iterable[tuple[Hit, Any]]
     ) -> SpanDetail | None:
         """``detail`` of a remembered meaning with a span's own ids."""
-        found = Found.of(ids)
-        call_id, session = found.text("tool_call_id"), found.text("session")
+        # As Found does it, for these two fields alone: this runs for every span that has an id.
+        call_id = session = None
+        call_rank = session_rank = NO_RANK
+        for hit, value in ids:
+            for field, rank, _ in hit.places:
+                if field == "session":
+                    if rank < session_rank:
+                        session, session_rank = value, rank
+                elif field == "tool_call_id" and rank < call_rank:
+                    call_id, call_rank = value, rank
+        limit = self.bounds.name
+        call_id = text_of(call_id)
+        session = text_of(session)
         if call_id is None and session is None:
             return detail
         old = detail or _NO_DETAIL
-        limit = self.bounds.name
         return SpanDetail(
             old.tool_name,
-            call_id if call_id is None else call_id[:limit],
+            call_id and call_id[:limit],
             old.agent,
-            session if session is None else session[:limit],
+            session and session[:limit],
             old.tags,
             old.links,
-            flags=old.flags,
-            call_ids=old.call_ids,
+            None,
+            None,
+            None,
+            old.flags,
+            old.call_ids,
         )
 
     def derive(

@@ -17,7 +17,7 @@ from monitor.intake import reasons
 from monitor.intake.attributes import Attributes, Hits, Said, hits
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig, is_accepted
-from monitor.intake.conventions import EVALUATION_EVENT, SERVICE_NAME
+from monitor.intake.conventions import SCORE_EVENTS, SERVICE_NAME
 from monitor.intake.envelope import Origin, Unjoinable
 from monitor.intake.evaluations import (
     JUDGES,
@@ -140,7 +140,7 @@ class SpanReader:
                     reasons.TOO_MANY_ATTRIBUTES, f"an event has {len(attributes)} attributes"
                 )
             said = list(map(self._attributes.__getitem__, attributes))
-            if name == EVALUATION_EVENT:
+            if name in SCORE_EVENTS:
                 given.extend(of_attributes(Found.of(hits(said))))
             spelled = b"\0".join(sorted([each.hashed for each in said]))
             hashed.append(b"%d\0%b\0%b" % (time, name.encode(), spelled))

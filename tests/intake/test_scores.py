@@ -105,6 +105,19 @@ def test_an_event_scores_its_span() -> None:
     assert on_span(scored(CHAT, events=[event])) == {"s": Score("s", "unknown", 0.5)}
 
 
+@pytest.mark.parametrize("name", ["gen_ai.guardrail.security.finding", "gen_ai.security.finding"])
+def test_what_a_guardrail_found_judges_its_link_or_the_span_that_it_is_on(name: str) -> None:
+    risk = {"gen_ai.security.risk.category": "jailbreak", "gen_ai.security.risk.score": 0.75}
+    event = pb.Span.Event(name=name, attributes=pairs(risk))
+    assert on_span(scored(CHAT, events=[event]))["jailbreak"].value == 0.75
+    guardrail = {"gen_ai.operation.name": "run_guardrail"}
+    links = [pb.Span.Link(trace_id=bytes.fromhex(TRACE), span_id=bytes.fromhex(OTHER))]
+    [(_, score)] = apart(scored(guardrail, events=[event], links=links))
+    assert (score.span_id, score.score.value) == (OTHER, 0.75)
+    alone = scored(guardrail, events=[event], parent_span_id=OTHER)
+    assert refused(alone) == [("no_span_id", "jailbreak")]
+
+
 EVALUATOR = {"openinference.span.kind": "EVALUATOR"}
 LANGFUSE = {"langfuse.observation.type": "evaluator"}
 
