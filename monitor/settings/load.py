@@ -43,6 +43,7 @@ _TOKEN_KEY_MIN: Final = 32  # characters: 128 bits even when they are hexadecima
 _PUBLIC_KEY: Final = "no key was set: hashes of this replay are not secret"
 TABLE_FILES: Final = ("scorers", "thresholds", "policies", "conventions")
 MASK: Final = "***"
+NESTED: Final = ("threshold", "bounds")  # settings of several variables: MONITOR_THRESHOLD__PLANNER
 SECRETS: Final = ("token_key", "sasl_password", "ssl_key_password")
 
 
@@ -164,6 +165,7 @@ class Settings(
         key = self.token_key.get_secret_value() if self.token_key is not None else _PUBLIC_KEY
         return IntakeConfig(
             token_key=key.encode(),
+            bounds=self.bounds.bounds(),
             scorers=dict(self._tables.scales),
             conventions=self._tables.rows,
             tag_rules=self._tables.tag_rules,
@@ -200,9 +202,9 @@ class Settings(
         dumped = self.model_dump(mode="json")
         for name, value in dumped.items():
             variable = f"{PREFIX}{name}".upper()
-            if name == "threshold":
-                for role, threshold in self.threshold.by_role().items():
-                    shown[f"{variable}__{role}".upper()] = str(threshold)
+            if isinstance(getattr(self, name), BaseModel):
+                for inner, one in value.items():
+                    shown[f"{variable}__{inner}".upper()] = str(one)
             elif isinstance(getattr(self, name), SecretStr):
                 shown[variable] = MASK
             elif value is not None:
@@ -301,7 +303,7 @@ def _faults(error: ValidationError) -> Iterator[str]:
         location = [str(part) for part in detail["loc"]]
         name, variable = (
             location[0],
-            PREFIX + "__".join(location[: 2 if location[0] == "threshold" else 1]).upper(),
+            PREFIX + "__".join(location[: 2 if location[0] in NESTED else 1]).upper(),
         )
         if variable in seen:  # a union reports each of its branches; the first says what is allowed
             continue

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from monitor.intake.decode import ENCODINGS
 from monitor.settings.environment import PREFIX
 from monitor.settings.files import EXAMPLES
-from monitor.settings.sections import SECTIONS, ThresholdByRole
+from monitor.settings.sections import SECTIONS
 from monitor.settings.values import InputSpec, parse_size, show_duration
 
 _HEAD: Final = f"""\
@@ -55,8 +55,9 @@ def reference_markdown() -> str:
 def _rows(section: type[BaseModel], prefix: str = PREFIX) -> Iterator[tuple[str, str, str, str]]:
     for name, field in section.model_fields.items():
         variable = f"{prefix}{name}".upper()
-        if field.annotation is ThresholdByRole:
-            yield from _rows(ThresholdByRole, f"{variable}__")
+        nested = field.annotation
+        if isinstance(nested, type) and issubclass(nested, BaseModel):
+            yield from _rows(nested, f"{variable}__")
         else:
             yield variable, _default(field), _allowed(field), _cell(field.description or "")
 

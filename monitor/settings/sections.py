@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,9 +19,11 @@ from pydantic import (
     Field,
     PlainSerializer,
     SecretStr,
+    model_validator,
 )
 from pydantic_settings import NoDecode
 
+from monitor.intake.bounds import Bounds
 from monitor.settings.values import (
     Duration,
     Groups,
@@ -153,6 +156,48 @@ class SecuritySection(BaseModel):
     )
 
 
+_BOUNDS: Final = Bounds()  # the defaults and their reasons stand beside intake, which uses them
+_BOUND_REASONS: Final = {
+    field.name: field.type.extra_json_schema["description"]
+    for field in msgspec.inspect.type_info(Bounds).fields  # type: ignore[attr-defined]
+}
+
+
+def _bound(name: str) -> Any:
+    return Field(getattr(_BOUNDS, name), ge=1, description=_BOUND_REASONS[name])
+
+
+class IntakeBounds(BaseModel):
+    """How much of a hostile input is looked at."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    message_bytes: Size = _bound("message_bytes")
+    nesting: int = _bound("nesting")
+    spans_per_message: int = _bound("spans_per_message")
+    attributes: int = _bound("attributes")
+    events: int = _bound("events")
+    links: int = _bound("links")
+    scores: int = _bound("scores")
+    name: int = _bound("name")
+    label: int = _bound("label")
+    tags: int = _bound("tags")
+    tokens: int = _bound("tokens")
+    call_ids: int = _bound("call_ids")
+    content: int = _bound("content")
+    cache: int = _bound("cache")
+    unknown_roles: int = _bound("unknown_roles")
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        self.bounds()
+        return self
+
+    def bounds(self) -> Bounds:
+        """Raises ValueError where a span at every bound would not fit one fragment."""
+        return Bounds(**self.model_dump())
+
+
 class IntakeSection(BaseModel):
     """Intake"""
 
@@ -175,6 +220,7 @@ class IntakeSection(BaseModel):
         None,
         description="TOML file: policy class, independence, range and direction of each scorer.",
     )
+    bounds: IntakeBounds = IntakeBounds()
     redelivery: Literal["collapse", "reject"] = Field(
         "collapse",
         description="The same span delivered twice: `collapse` makes it one, counted; `reject` makes it an identity fault.",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from monitor.errors import InvalidSettings
+from monitor.intake import Bounds
 from monitor.settings import InputSpec, Settings
 from monitor.settings.environment import injected_by_kubernetes
 from monitor.trace.config import FoldSettings
@@ -168,3 +170,20 @@ def test_a_settings_record_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     told = faults({"MONITOR_THRESHOLDS": str(path)})
     assert len(told) == 1
     assert "allowed: 256000" in told[0]
+
+
+def test_every_bound_of_intake_is_a_setting() -> None:
+    defaults = Settings().intake_config().bounds
+    assert defaults == Bounds()
+    for name in Bounds.__struct_fields__:
+        lower = getattr(defaults, name) - 1
+        settings = Settings.load({f"MONITOR_BOUNDS__{name.upper()}": str(lower)})
+        assert settings.intake_config().bounds == msgspec.structs.replace(defaults, **{name: lower})
+        assert settings.effective()[f"MONITOR_BOUNDS__{name.upper()}"] == str(lower)
+
+
+def test_bounds_that_no_fragment_holds_are_refused() -> None:
+    with pytest.raises(InvalidSettings, match=r"MONITOR_BOUNDS.*lower scores, links"):
+        Settings.load({"MONITOR_BOUNDS__LINKS": "100000"})
+    with pytest.raises(InvalidSettings, match="MONITOR_BOUNDS__EVENTS: '0' is not allowed"):
+        Settings.load({"MONITOR_BOUNDS__EVENTS": "0"})
