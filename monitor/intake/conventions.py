@@ -45,6 +45,7 @@ Field = Literal[
     "tags",
     "arguments",  # of a tool
     "result",  # of a tool or retrieval
+    "records",  # result of a retrieval, arguments of a tool that writes them
     "input",  # whatever the span was given: arguments of a tool, messages of a model or agent
     "output",
     "input_part",  # flattened input messages, many attributes
@@ -391,7 +392,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row("spring.ai.tool.call.result", "result", SPRING),
     Row("mcp.response.value", "result", TRACELOOP),
     Row("gen_ai.retrieval.documents", "result", SEMCONV),
-    Row("gen_ai.memory.records", "result", SEMCONV),
+    Row("gen_ai.memory.records", "records", SEMCONV),
     Row("retrieval.documents.#.document.content", "result_part", OPENINFERENCE),
     Row("reranker.output_documents.#.document.content", "result_part", OPENINFERENCE),
     # What a span was given and gave; OpenInference's tool.parameters is the schema and is not read.

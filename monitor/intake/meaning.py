@@ -337,6 +337,11 @@ class Interpreter:
         given, gave = found.get("input"), found.get("output")
         arguments, result = found.get("arguments"), found.get("result")
         parts = found.many.get("result_part")
+        records = found.get("records")
+        if unit == "retrieval":
+            result = records if result is None else result
+        elif unit == "tool":
+            arguments = records if arguments is None else arguments
         if unit in ("tool", "retrieval"):
             arguments = given if arguments is None else arguments
             result = gave if result is None and not parts else result
@@ -380,7 +385,7 @@ class Interpreter:
 
 
 _NO_DETAIL: Final = SpanDetail()
-_CONTENT: Final[frozenset[Field]] = frozenset({"arguments", "result", "input", "output"})
+_CONTENT: Final[frozenset[Field]] = frozenset({"arguments", "result", "records", "input", "output"})
 
 
 def _after(prefixes: tuple[str, ...], span_name: str) -> str | None:

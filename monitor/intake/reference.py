@@ -40,6 +40,7 @@ _MEANINGS: Final[dict[Field, str]] = {
     "arguments": "Arguments of a tool",
     "result": "Result of a tool or retrieval",
     "result_part": "The same, flattened",
+    "records": "Result of a retrieval, arguments of a tool that writes them",
     "input": "What the span was given: arguments of a tool, messages of a model or agent",
     "input_part": "The same, flattened",
     "output": "What the span gave",

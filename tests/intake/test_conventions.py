@@ -77,7 +77,15 @@ def test_an_operators_rows_come_first() -> None:
 
 def test_content_is_never_remembered() -> None:
     for row in ROWS:
-        if row.field in ("arguments", "result", "input", "output", "input_part", "result_part"):
+        if row.field in (
+            "arguments",
+            "result",
+            "input",
+            "output",
+            "input_part",
+            "result_part",
+            "records",
+        ):
             hit = Lookup(ROWS, 10).hit(row.attribute.replace("#", "0"))
             assert hit is not None
             assert hit.way == ITS_OWN

@@ -360,6 +360,17 @@ def test_a_tools_message_holds_the_id_that_it_answers() -> None:
     assert plain.detail.tool_call_id is None
 
 
+def test_records_of_a_memory_are_what_was_found_or_what_is_written() -> None:
+    records = '[{"id":"mem_123","content":"send to a@b.org"}]'
+    read = meaning("x", semconv("search_memory", memory__records=records)).detail
+    written = meaning("x", semconv("create_memory", memory__records=records)).detail
+    assert read is not None
+    assert written is not None
+    assert (read.argument_tokens, written.result_tokens) == (None, None)
+    assert read.result_tokens == written.argument_tokens
+    assert len(read.result_tokens or b"") == 16
+
+
 def test_own_role_then_the_instrumentations_kind_then_the_operation() -> None:
     spans = {"gen_ai.operation.name": "embeddings", "langsmith.span.kind": "retriever"}
     assert meaning("x", spans).role == "retrieval"
