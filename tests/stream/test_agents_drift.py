@@ -146,7 +146,9 @@ async def test_workers_that_join_and_leave_move_no_sum(lab: AgentsLab) -> None:
     stream = asyncio.create_task(lab.send(sent, batch=10, seconds=20))
     for cycle in range(4):
         guest = lab.start_worker()
-        await asyncio.sleep(4.5)
+        # A process of a busy machine imports for seconds; a signal that comes before it listens says nothing.
+        await until(lambda g=guest: "drift-totals" in g.log(), 40, "the guest's tables")  # type: ignore[misc]
+        await asyncio.sleep(3)
         if cycle < 3:
             assert await asyncio.to_thread(guest.stop) == 0
             await asyncio.sleep(0.5)
