@@ -156,6 +156,9 @@ class Scorekeeper:
         self._scales = scales
         self._limit = bounds.scores
         self._label = bounds.label
+        # Scores that one evaluation ties to spans: all its links by two scorers, or all its scorers by two links.
+        # Their product would let a span of two kilobytes write forty times as much.
+        self._tied = bounds.scores + bounds.links
 
     def accept(
         self,
@@ -207,22 +210,33 @@ class Scorekeeper:
         source: Source,
         batch: Batch,
     ) -> None:
-        """Ties the scores of an evaluation span to their targets; without one they are refused."""
-        for score in scores:
+        """Ties the scores of an evaluation to their targets, the highest first; without a target, or past the
+        bound, they are refused."""
+        room = self._tied
+        for score in sorted(scores, key=lambda each: -each.value):
+            given = Given(score.scorer, score.value, version=score.version)
             if not targets:
                 refusal = Refusal(
                     reasons.NO_SPAN_ID,
                     "an evaluation with neither span link nor id attributes (a response id names no span)",
                     score.scorer,
                 )
-                given = Given(score.scorer, score.value, version=score.version)
                 refuse.score(batch, trace_id, span_id, refusal, source, value_of(given))
             as_role = judged_role(role, score.judged)
-            for target in targets:
+            if len(targets) > room:
+                refusal = Refusal(
+                    reasons.TOO_MANY_SCORES,
+                    f"an evaluation ties at most {self._tied} scores to spans; "
+                    f"{len(targets) - room} of this one are left out",
+                    score.scorer,
+                )
+                refuse.score(batch, trace_id, span_id, refusal, source, value_of(given))
+            for target in targets[:room]:
                 batch.counts["detached_scores", score.scorer] += 1
                 batch.scores.setdefault(target.trace_id, []).append(
                     SpanScore(target.span_id, score, service, as_role, source)
                 )
+            room = max(room - len(targets), 0)
 
 
 def targets_of(

@@ -201,6 +201,19 @@ def test_a_score_of_a_trace_or_session_is_no_spans(attributes: dict[str, Any]) -
     assert not batch.scores
 
 
+def test_an_evaluation_ties_no_more_scores_than_its_own_size_allows() -> None:
+    attributes: dict[str, Any] = {"gen_ai.operation.name": "evaluation"}
+    attributes |= {f"eval.s{i}.score": i / 100 for i in range(32)}
+    links = [
+        pb.Span.Link(trace_id=bytes.fromhex(TRACE), span_id=(i + 1).to_bytes(8)) for i in range(32)
+    ]
+    batch = take(message(span(attributes=attributes, links=links)))
+    tied = apart(batch)
+    assert len(tied) == 64
+    assert {score.score.scorer for _, score in tied} == {"s30", "s31"}  # the highest
+    assert refused(batch) == [("too_many_scores", f"s{i}") for i in range(29, -1, -1)]
+
+
 # --- which unit was judged ------------------------------------------------------------------------------
 
 
