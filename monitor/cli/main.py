@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from monitor.cli import configuration, demo, incidents, replay, schema, topics, worker
+from monitor.cli import configuration, demo, explain, incidents, replay, schema, topics, worker
 from monitor.cli.kafka import KafkaUnreachable
 from monitor.errors import InvalidSettings, MissingProgram, MonitorError, TopicMismatch
 
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 app.command("worker")(worker.worker)
 app.command("replay")(replay.replay)
+app.command("explain")(explain.explain)
 app.command("config")(configuration.config)
 app.command("schema")(schema.schema)
 app.command("demo")(demo.demo)
@@ -75,7 +76,7 @@ def exit_code(error: MonitorError) -> int:
             return EXIT_USAGE
         case MissingProgram():
             return EXIT_MISSING_PROGRAM
-        case TopicMismatch():
+        case TopicMismatch() | explain.NotTheSame() | explain.NothingKnown():
             return EXIT_FAILED
         case KafkaUnreachable():
             return EXIT_KAFKA

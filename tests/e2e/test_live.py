@@ -149,6 +149,21 @@ def test_replay_of_the_fragments_gives_what_the_worker_gave(
     assert before <= found <= after  # bit for bit; the worker went on while the dump was made
 
 
+def test_explain_derives_what_the_worker_published_again(running: Services) -> None:
+    trace = Traffic(seed=4).reused_span_ids()
+    produce(running, INPUT_TOPIC, [json.dumps(span).encode() for span in trace.spans])
+    eventually(lambda: published(running, "monitor.verdicts").get(trace.trace_id))
+    ids = {
+        record["incident_id"]
+        for value in values(running, "monitor.incidents")
+        if (record := json.loads(value))["trace_id"] == trace.trace_id
+    }
+    assert ids
+    for what in (trace.trace_id, *ids):
+        [explained] = map(json.loads, monitor(running, "explain", "--json", what).splitlines())
+        assert explained["same"] is True, explained["differences"]
+
+
 def test_topics_check_passes_on_what_the_worker_made(running: Services) -> None:
     assert json.loads(monitor(running, "topics", "check", "--json")) == []
 
