@@ -1,4 +1,4 @@
-"""OTLP log records: those that carry a `gen_ai.evaluation.result` are scores of the span that they name.
+"""OTLP log records: those that carry an evaluation's result are scores of the span that they name.
 
 Id attributes say which span, else the record's own trace and span id. All other log records are counted and
 not read any further: most topics of logs hold little else.
@@ -16,7 +16,7 @@ from monitor.intake import reasons, refuse, wire
 from monitor.intake.attributes import Attributes, ProtoAttributes, hits
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
-from monitor.intake.conventions import EVALUATION_EVENT
+from monitor.intake.conventions import SCORE_EVENTS
 from monitor.intake.envelope import Messages, Origin
 from monitor.intake.evaluations import Scorekeeper, of_attributes, role_of, targets_of, value_of
 from monitor.intake.found import Found
@@ -31,7 +31,7 @@ from monitor.intake.otlp_proto import attributes_of, sliced
 from monitor.intake.scores import Refusal
 from monitor.model import EVALUATOR, Link, Source
 
-_MARK: Final = EVALUATION_EVENT.encode()
+_MARKS: Final = tuple(name.encode() for name in SCORE_EVENTS)
 _EVENT_NAME: Final = "event.name"  # the attribute that came before the field of this name
 
 
@@ -52,7 +52,7 @@ class _Logs(Messages[bytes]):
         raise NotImplementedError
 
     def take(self, item: bytes, origin: Origin, source: Source, batch: Batch) -> None:
-        if _MARK not in item:
+        if not any(mark in item for mark in _MARKS):
             batch.counts["ignored", "log_record"] += 1
             return
         event_name, trace_raw, span_raw, attributes = self.parse(item)
@@ -60,7 +60,7 @@ class _Logs(Messages[bytes]):
             raise Unusable(
                 reasons.TOO_MANY_ATTRIBUTES, f"log record has {len(attributes)} attributes"
             )
-        if event_name != EVALUATION_EVENT and not self._is_named(attributes):
+        if event_name not in SCORE_EVENTS and not self._is_named(attributes):
             batch.counts["ignored", "log_record"] += 1
             return
         said = hits(map(self._attributes.__getitem__, attributes))
@@ -89,7 +89,9 @@ class _Logs(Messages[bytes]):
         )
 
     def _is_named(self, attributes: Sequence[bytes]) -> bool:
-        return (_EVENT_NAME, EVALUATION_EVENT) in map(self._attributes.key_value, attributes)
+        pairs = map(self._attributes.key_value, attributes)
+        names = [value for key, value in pairs if key == _EVENT_NAME and isinstance(value, str)]
+        return not SCORE_EVENTS.isdisjoint(names)
 
 
 class ProtoLogs(_Logs):
