@@ -56,6 +56,10 @@ bench: setup ## The whole job and each stage, in spans a second
 chaos: setup ## 200 kills under load, then everything compared: a long run
 	$(BIN)/python -m tests.chaos --kills 200 $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(STAMPS)/python ## Spoiled messages against every decoder for a minute; ARGS="--seconds 600 --encoding otlp_json/traces"
+	$(BIN)/python -m tests.intake.fuzz $(ARGS)
+
 .PHONY: lock
 lock: $(STAMPS)/python ## requirements.lock and deploy/requirements.lock anew from pyproject.toml; ARGS=--upgrade takes newer releases
 	$(LOCK) $(ARGS) --extra dev --build-deps-for editable --output-file requirements.lock pyproject.toml

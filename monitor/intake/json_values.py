@@ -134,7 +134,7 @@ def _double(held: object) -> float:
     except ValueError as error:
         raise _wrong("doubleValue", held) from error
     except OverflowError:  # an integer past every float
-        return math.copysign(math.inf, int(held))
+        return -math.inf if str(held).startswith("-") else math.inf
 
 
 def _bytes(held: object) -> bytes:

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from monitor.intake import Batch, Encoding
+from monitor.model import DeadLetter
 
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
 PROTO: Final[tuple[Encoding, Encoding]] = ("otlp_proto/traces", "otlp_proto/logs")
@@ -45,15 +46,13 @@ def _collectors(part: Any) -> Any:
 
 
 def counted_out(batch: Batch) -> int:
-    """Items that a batch holds or has counted: spans, faults (each with its dead letter), other dead letters of
-    items, ignored ones. Scores are counted apart: one record may hold several, or none."""
+    """Items that a batch holds or has counted: spans, dead letters of items (a fault has one), ignored ones."""
     spans = sum(map(len, batch.spans.values()))
-    whole = sum(
-        letter.scorer is None and not _is_score(letter.reason) for letter in batch.dead_letters
-    )
+    refused = sum(not is_of_a_score(letter) for letter in batch.dead_letters)
     ignored = sum(n for (what, _), n in batch.counts.items() if what == "ignored")
-    return spans + whole + ignored
+    return spans + refused + ignored
 
 
-def _is_score(reason: str) -> bool:
-    return reason.startswith("score_") or reason in ("too_many_scores", "no_span_id")
+def is_of_a_score(letter: DeadLetter) -> bool:
+    """Whether it is a score's alone, and its span lives on."""
+    return letter.reason.startswith("score_") or letter.reason in ("too_many_scores", "no_span_id")
