@@ -72,11 +72,14 @@ def trace_part(
     verdict_model_version: str,
     threshold_of: Callable[[str, str, str], float],
     incident: bool,
+    units: Sequence[Span] = (),
 ) -> TracePart:
     """Contribution of one closed trace that was neither cut nor rejected (the fold decides which have one).
 
     members: member spans only, each with at most one score per scorer version (the one in force).
     threshold_of: (service, scorer, role) -> incident threshold (``Thresholds.value``).
+    units: for scores of another unit than their span's role says (a tool's result): copies of the spans in that
+    unit's role with these scores alone. They are scored there, and are no further members.
     A score that is NaN or outside [0, 1] is never binned: it counts as not scored (intake rejects such).
     """
     by_span: dict[_Where, _Scores] = {}
@@ -86,14 +89,18 @@ def trace_part(
             by_span[where].append(span.scores)
         else:
             by_span[where] = [span.scores]
+    role_counts = [0] * len(ROLES)
+    for (_, role, _), all_scores in by_span.items():
+        role_counts[_ROLE_INDEX.get(role, _OTHER_ROLE)] += len(all_scores)
+    for unit in units:
+        where = (unit.service, unit.role, unit.model_version)
+        by_span.setdefault(where, []).append(unit.scores)
     if len(by_span) > MAX_PLACES:
         by_span = _bounded(by_span)
-    role_counts = [0] * len(ROLES)
     scored: dict[_Where, _ByScorer] = {}
     seen: dict[str, _Whos] = {}  # service -> scorer versions that scored any of its spans
     names: dict[str, int] = {}
     for where, all_scores in by_span.items():
-        role_counts[_ROLE_INDEX.get(where[1], _OTHER_ROLE)] += len(all_scores)
         scored[where] = values = _by_scorer(all_scores)
         if where[0] in seen:
             seen[where[0]].update(values)

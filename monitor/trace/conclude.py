@@ -16,7 +16,15 @@ from monitor.drift.delta import TracePart
 from monitor.model import Forensics, Incident, Verdict
 from monitor.trace.judge import JUDGE_ERROR, JUDGE_ERROR_FORENSICS, Judgement, judge
 from monitor.trace.life import Life
-from monitor.trace.pages import Candidate, Page, Pages, Reason, span_candidate, threshold_page
+from monitor.trace.pages import (
+    Candidate,
+    Page,
+    Pages,
+    Reason,
+    score_given,
+    span_candidate,
+    threshold_page,
+)
 from monitor.trace.records import LISTED_SPANS, concluded_incident, verdict
 from monitor.trace.rules import Severity, higher
 
@@ -235,7 +243,8 @@ class _Desk:
             return
         span = self.judged.report.by_id.get(best.evidence.span_id)
         if span is not None:
-            known = span_candidate(
-                span, best.scorer, best.version, best.score, best.threshold, self.life.rules
+            score = score_given(span, best.scorer, best.version, best.score)
+            known = span_candidate(span, score, self.life.rules)
+            page.best = msgspec.structs.replace(
+                known, threshold=best.threshold, severity=best.severity
             )
-            page.best = msgspec.structs.replace(known, severity=best.severity)

@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from monitor.codec import encode_json
 from monitor.drift.delta import TracePart, trace_part
 from monitor.model import (
@@ -22,8 +24,10 @@ from monitor.model import (
     Span,
     SpanFault,
     SpanScore,
+    judged_role,
 )
 from monitor.policy.rules import Finding, Policy
+from monitor.trace.attribution import attributed
 from monitor.trace.identity import (
     LISTED_IDS,
     IdentityReport,
@@ -37,9 +41,10 @@ from monitor.trace.pages import (
     Candidate,
     alone_candidate,
     fault_candidates,
+    score_given,
     span_candidate,
 )
-from monitor.trace.reduce import reduce_scores
+from monitor.trace.reduce import highest_by_scorer, reduce_scores
 from monitor.trace.rules import Rules
 from monitor.trace.scorers import bounded
 
@@ -82,6 +87,7 @@ class Judgement:
         "service",
         "spans",
         "trace_id",
+        "units",
     )
 
     def __init__(
@@ -109,6 +115,7 @@ class Judgement:
         self.findings: tuple[Finding, ...] = ()
         self.earlier: dict[str, Span] = {}
         self.residue: Sequence[Span] = ()
+        self.units = False  # some score says which unit of its span it judged
         self.gate: dict[str, str] = {}
         self.highest: dict[str, tuple[Score, ...]] = {}
         self._layout: Layout | None = None
@@ -123,12 +130,14 @@ class Judgement:
         """Contribution to the drift sums: none of a trace that was cut, rejected or has no members."""
         if self.cut or not self.members or self.report.status == "rejected":
             return None
+        members, units = _by_unit(self.members) if self.units else (self.members, [])
         return trace_part(
-            self.members,
+            members,
             verdict_service=self.service,
             verdict_model_version=self.model_version,
             threshold_of=self.rules.thresholds.value,
             incident=incident,
+            units=units,
         )
 
     def around(self, centre: str | None) -> Neighbourhood:
@@ -162,28 +171,19 @@ class Judgement:
             if one.argmax_span_id is None or one.max_score is None:
                 continue
             span = self.report.by_id[one.argmax_span_id]
-            candidate = span_candidate(
-                span, one.scorer, one.scorer_version, one.max_score, None, self.rules
-            )
+            score = score_given(span, one.scorer, one.scorer_version, one.max_score)
+            candidate = span_candidate(span, score, self.rules)
             if best is None or candidate.before(best):
                 best = candidate
-        return best
+        return None if best is None else msgspec.structs.replace(best, threshold=None)
 
     def worst(self) -> Candidate | None:
         """Highest score of anything that came, whether its id can be trusted or not; first among those that
         reached their threshold."""
-        thresholds = self.rules.thresholds
         best: Candidate | None = None
         found = [c for fault in self.faults for c in fault_candidates(fault, self.rules)]
         for span in self.members:
-            for score in span.scores:
-                threshold = thresholds.value(span.service, score.scorer, span.role)
-                reached = threshold if score.value >= threshold else None
-                found.append(
-                    span_candidate(
-                        span, score.scorer, score.version, score.value, reached, self.rules
-                    )
-                )
+            found += [span_candidate(span, score, self.rules) for score in span.scores]
         for candidate in found:
             low = candidate.threshold is None
             if best is None:
@@ -227,7 +227,7 @@ def judge(
     settings = rules.settings
     spans = bounded(content.joined(), rules.named_scorers)
     faults = [*content.faults, *broken] if broken else content.faults
-    report = examine(spans, faults, redelivery=settings.redelivery)
+    report = _examined(spans, faults, settings.redelivery)
     if residue:
         _reject_reused(report, residue)
     if alone:
@@ -238,6 +238,7 @@ def judge(
     judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
     judged.highest = content.highest()
     judged.residue = residue
+    judged.units = any(score.judged for span in members for score in span.scores)
     if members:
         judged.reductions = reduce_scores(report.spans, report, settings, gates, judged.service)
         service = judged.service
@@ -249,9 +250,7 @@ def judge(
             if residue:
                 here = report.parents
                 judged.earlier = {s.span_id: s for s in residue if s.span_id not in here}
-                whole = examine(
-                    [*judged.earlier.values(), *spans], faults, redelivery=settings.redelivery
-                )
+                whole = _examined([*judged.earlier.values(), *spans], faults, settings.redelivery)
             if report.status != "rejected":
                 findings = rules.matcher.match(whole, cut=cut, highest=judged.highest)
                 if residue:  # what lies in the residue alone was said of the life that it is of
@@ -260,6 +259,16 @@ def judge(
                     )
                 judged.findings = findings
     return judged
+
+
+def _examined(
+    spans: Sequence[Span], faults: Sequence[SpanFault], redelivery: str
+) -> IdentityReport:
+    """With what only a tree that can be believed says of its spans: whose model called a tool, what is there twice."""
+    report = examine(spans, faults, redelivery=redelivery)
+    if report.status != "rejected":
+        report.spans = attributed(report.spans, report.parents)
+    return report
 
 
 def _reject_reused(report: IdentityReport, residue: Sequence[Span]) -> None:
@@ -274,6 +283,21 @@ def _reject_reused(report: IdentityReport, residue: Sequence[Span]) -> None:
     if reused:
         add_fault(report, Fault("duplicate_conflicting", tuple(reused[:LISTED_IDS]), len(reused)))
         report.status = "rejected"
+
+
+def _by_unit(members: Sequence[Span]) -> tuple[list[Span], list[Span]]:
+    """(the members without the scores of another unit than their role says; for each of those scores the span in
+    that unit's role, with what was said of it). A span counts once for a scorer: by its highest score."""
+    own: list[Span] = []
+    others: list[Span] = []
+    for span in members:
+        apart: dict[str, list[Score]] = {span.role: []}
+        for score in highest_by_scorer(span.scores):
+            apart.setdefault(judged_role(span.role, score.judged), []).append(score)
+        for role, scores in apart.items():
+            unit = msgspec.structs.replace(span, role=role, scores=tuple(scores))
+            (own if role == span.role else others).append(unit)
+    return own, others
 
 
 def _list_gap(

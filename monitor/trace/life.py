@@ -92,7 +92,7 @@ class Content:
         return by_id.get(span_id, ())
 
     def joined(self) -> list[Span]:
-        """The spans with the scores in force: the last that a scorer version gave, one a scorer version.
+        """The spans with the scores in force: the last that a scorer version gave of each unit of a span.
 
         A span that meant nothing, or doubled another, until it was scored is a member from then on.
         """
@@ -143,19 +143,20 @@ class Content:
 
 
 def _in_force(span: Span, place: int, apart: Sequence[tuple[int, Score]]) -> Span:
-    """The span with one score a scorer version: the last given. ``apart``: those that came on their own,
+    """The span with one score a scorer version and unit of it: the last given. ``apart``: those that came on their own,
     each with the number of spans before it; ``place``: how many came before the span."""
     if not apart and len(span.scores) <= 1:
         return span
-    scores = {(s.scorer, s.version): s for before, s in apart if before <= place}
-    own: dict[tuple[str, str], Score] = {}
+    scores = {(s.scorer, s.version, s.judged): s for before, s in apart if before <= place}
+    own: dict[tuple[str, str, str], Score] = {}
     for score in span.scores:
         # Of several that one scorer version gave at once nothing says which is meant: the highest.
-        known = own.get((score.scorer, score.version))
+        key = (score.scorer, score.version, score.judged)
+        known = own.get(key)
         if known is None or score.value > known.value:
-            own[score.scorer, score.version] = score
+            own[key] = score
     scores.update(own)
-    scores.update({(s.scorer, s.version): s for before, s in apart if before > place})
+    scores.update({(s.scorer, s.version, s.judged): s for before, s in apart if before > place})
     kind = MEMBER if apart and span.kind in MEMBER_IF_SCORED else span.kind
     return msgspec.structs.replace(span, scores=tuple(scores.values()), kind=kind)
 

@@ -283,6 +283,8 @@ class Lives:
             self.deltas.add(window, old, -1)
         if new is not None:
             self.deltas.add(window, new, 1)
+        if self.deltas.full:
+            self.out.records += self.deltas.flush()
         if self.deltas_at is None:
             self.deltas_at = next_multiple(self.rules.delta_flush_ms, self.now)
             self.timers.push(self.deltas_at, FLUSH, DELTAS)

@@ -12,7 +12,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from monitor.model import OTHER, Forensics, Span, SpanEvidence, SpanFault, SpanScore
+from monitor.model import (
+    OTHER,
+    Forensics,
+    Score,
+    Span,
+    SpanEvidence,
+    SpanFault,
+    SpanScore,
+    judged_role,
+)
 from monitor.policy.rules import Finding
 from monitor.trace.rules import Rules, Severity, higher
 from monitor.trace.scorers import SCORER_LIMIT
@@ -125,18 +134,31 @@ def incident_id(trace_id: str, life: int, name: str, reason: str) -> str:
     return hashlib.sha256(msgspec.json.encode((trace_id, life, name, reason))).hexdigest()[:32]
 
 
-def span_candidate(
-    span: Span, scorer: str, version: str, value: float, threshold: float | None, rules: Rules
-) -> Candidate:
+def span_candidate(span: Span, score: Score, rules: Rules) -> Candidate:
+    """The span by this score. Its role is that of the unit that was judged: a tool's result is retrieval."""
+    role = judged_role(span.role, score.judged)
+    threshold = rules.thresholds.value(span.service, score.scorer, role)
+    evidence = span_evidence(span, score.value)
+    if role != span.role:
+        evidence = msgspec.structs.replace(evidence, role=role)
     return Candidate(
-        scorer,
-        version,
-        value,
-        threshold,
+        score.scorer,
+        score.version,
+        score.value,
+        threshold if score.value >= threshold else None,
         span.start_unix_nano,
-        rules.severity(scorer, span.role),
-        span_evidence(span, value),
+        rules.severity(score.scorer, role),
+        evidence,
     )
+
+
+def score_given(span: Span, scorer: str, version: str, value: float) -> Score:
+    """The span's score by this scorer version of this value, with the unit that it judged; a bare one where the
+    span has it no more."""
+    for score in span.scores:
+        if (score.scorer, score.version, score.value) == (scorer, version, value):
+            return score
+    return Score(scorer, version, value)
 
 
 def alone_candidate(score: SpanScore, rules: Rules) -> Candidate | None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitor.model import MEMBER, MEMBER_IF_SCORED, Fault, Forensics, Fragment, Span, SpanScore
+from monitor.model import (
+    MEMBER,
+    MEMBER_IF_SCORED,
+    Fault,
+    Forensics,
+    Fragment,
+    Score,
+    Span,
+    SpanScore,
+)
 from monitor.trace.life import Life
 from monitor.trace.output import Outbox
 from monitor.trace.pages import (
@@ -44,7 +53,7 @@ class Pager:
         for span in fragment.spans:
             if span.kind == MEMBER:
                 for score in span.scores:
-                    self._score(span, score.scorer, score.version, score.value)
+                    self._score(span, score)
             if life.waiting:
                 for early in life.waiting.get(span.span_id, ()):
                     self._join(span, early)
@@ -80,15 +89,12 @@ class Pager:
     def _join(self, span: Span, late: SpanScore) -> None:
         """A score that came apart from its span counts with the span's own role and service."""
         if span.kind in MEMBER_IF_SCORED:
-            self._score(span, late.score.scorer, late.score.version, late.score.value)
+            self._score(span, late.score)
 
-    def _score(self, span: Span, scorer: str, version: str, value: float) -> None:
+    def _score(self, span: Span, score: Score) -> None:
         rules = self.life.rules
-        if value < rules.lowest:
-            return
-        threshold = rules.thresholds.value(span.service, scorer, span.role)
-        if value >= threshold:
-            self._page(span_candidate(span, scorer, version, value, threshold, rules), PENDING)
+        if rules.thresholds.reached_by(span, score):
+            self._page(span_candidate(span, score, rules), PENDING)
 
     def _page(self, candidate: Candidate, forensics: Forensics) -> None:
         life = self.life

@@ -412,4 +412,6 @@ def _score_of(span: Span, scorer: str | None, version: str | None) -> float | No
     """The span's score in force by this scorer version; the highest of all where none is asked for."""
     if scorer is None:
         return span.safety_score
-    return next((s.value for s in span.scores if s.scorer == scorer and s.version == version), None)
+    return max(
+        (s.value for s in span.scores if s.scorer == scorer and s.version == version), default=None
+    )

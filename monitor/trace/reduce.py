@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Final
 
-from monitor.model import MEMBER, Reduction, RoleReduction, Scalar, Score, Span
+from monitor.model import MEMBER, Reduction, RoleReduction, Scalar, Score, Span, judged_role
 from monitor.trace.config import FoldSettings, ScorerRule
 from monitor.trace.identity import IdentityReport
 
@@ -52,10 +52,14 @@ def reduce_scores(
     Equal scores: the span that started first is the argmax; then the one with the smaller span_id; then (an
     id that is there twice) the one with the smaller content hash. A missing score is not 0: such a span is
     in ``span_count`` and ``count``, not in ``scored_count`` and ``scored``. A span scored more than once by
-    one scorer version counts once, with its highest score.
+    one scorer version counts once, with its highest score. The role of a scored span is that of the unit that
+    was judged (`monitor.model.judged_role`).
     """
     counts: dict[str, int] = {}
     table: dict[tuple[str, str], dict[str, _Cell]] = {}
+    moved: dict[
+        tuple[str, str], dict[str, int]
+    ] = {}  # scorer version -> role -> spans more, or fewer
     for span in spans:
         if span.kind != MEMBER:
             continue
@@ -63,15 +67,22 @@ def reduce_scores(
         counts[role] = counts.get(role, 0) + 1
         scores = span.scores
         if len(scores) > 1:
-            scores = _highest_by_scorer(scores)
+            scores = highest_by_scorer(scores)
         for score in scores:
             by_role = table.get((score.scorer, score.version))
             if by_role is None:
                 by_role = table[score.scorer, score.version] = {}
-            cell = by_role.get(role)
+            unit = role
+            if score.judged:
+                unit = judged_role(role, score.judged)
+                if unit != role:
+                    by = moved.setdefault((score.scorer, score.version), {})
+                    by[role] = by.get(role, 0) - 1
+                    by[unit] = by.get(unit, 0) + 1
+            cell = by_role.get(unit)
             value = score.value
             if cell is None:
-                by_role[role] = [1, value, span]
+                by_role[unit] = [1, value, span]
                 continue
             cell[0] += 1
             if value >= cell[1] and (value > cell[1] or _before(span, cell[2])):
@@ -79,9 +90,25 @@ def reduce_scores(
                 cell[2] = span
     span_count = sum(counts.values())
     return tuple(
-        _reduction(key, table[key], counts, span_count, spans, report, settings, gates, service)
+        _reduction(
+            key,
+            table[key],
+            _counts_of(counts, moved[key]) if key in moved else counts,
+            span_count,
+            spans,
+            report,
+            settings,
+            gates,
+            service,
+        )
         for key in sorted(table)
     )
+
+
+def _counts_of(counts: dict[str, int], moved: dict[str, int]) -> dict[str, int]:
+    """Spans by role as one scorer version sees them: one whose result it judged is a retrieval to it."""
+    seen = {role: counts.get(role, 0) + moved.get(role, 0) for role in counts | moved}
+    return {role: count for role, count in seen.items() if count}
 
 
 def failed_conditions(
@@ -123,6 +150,7 @@ def _reduction(
     rule = settings.scorers.get(scorer, _UNDECLARED)
     scored_count = 0
     top: _Cell | None = None
+    top_role = ""
     roles: dict[str, RoleReduction] = {}
     for role in sorted(counts):
         cell = by_role.get(role)
@@ -133,7 +161,7 @@ def _reduction(
         scored_count += scored
         roles[role] = RoleReduction(counts[role], scored, value, span.span_id)
         if top is None or value > top[1] or (value == top[1] and _before(span, top[2])):
-            top = cell
+            top, top_role = cell, role
     assert top is not None, key  # a key is made by its first score
     scalar = None
     if rule.per_unit:
@@ -148,7 +176,7 @@ def _reduction(
         rule.policy_class,
         top[1],
         top[2].span_id,
-        top[2].role,
+        top_role,
         span_count,
         scored_count,
         roles,
@@ -164,7 +192,8 @@ def _before(a: Span, b: Span) -> bool:
     )
 
 
-def _highest_by_scorer(scores: Sequence[Score]) -> tuple[Score, ...]:
+def highest_by_scorer(scores: Sequence[Score]) -> tuple[Score, ...]:
+    """One score a scorer version: a span counts once, whichever of its units were judged."""
     best: dict[tuple[str, str], Score] = {}
     for score in scores:
         known = best.get((score.scorer, score.version))

@@ -42,13 +42,12 @@ def bounded(spans: Sequence[Span], declared: Container[str]) -> Sequence[Span]:
 
 
 def _renamed(span: Span, names: dict[tuple[str, str], tuple[str, str]]) -> Span:
-    kept: dict[tuple[str, str], Score] = {}
+    kept: dict[tuple[str, str, str], Score] = {}
     for score in span.scores:
-        name = names[score.scorer, score.version]
-        known = kept.get(name)
+        scorer, version = names[score.scorer, score.version]
+        key = (scorer, version, score.judged)
+        known = kept.get(key)
         if known is None or score.value > known.value:
-            kept[name] = (
-                score if name == (score.scorer, score.version) else Score(*name, score.value)
-            )
+            kept[key] = msgspec.structs.replace(score, scorer=scorer, version=version)
     scores = tuple(kept.values())
     return span if scores == span.scores else msgspec.structs.replace(span, scores=scores)

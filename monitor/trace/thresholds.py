@@ -7,7 +7,7 @@ particular rule wins: service + scorer + role, then scorer + role, then role.
 
 from __future__ import annotations
 
-from monitor.model import UNKNOWN, Score, Span
+from monitor.model import UNKNOWN, Score, Span, judged_role
 from monitor.trace.config import DEFAULT_THRESHOLDS, FoldSettings
 
 
@@ -57,7 +57,9 @@ class Thresholds:
     def reached_by(self, span: Span, score: Score) -> bool:
         """Whether ``score`` of ``span`` is at or over its threshold."""
         value = score.value
-        return value >= self.lowest and value >= self.value(span.service, score.scorer, span.role)
+        return value >= self.lowest and value >= self.value(
+            span.service, score.scorer, judged_role(span.role, score.judged)
+        )
 
     def elevated(self, span: Span) -> bool:
         """Whether any score of ``span`` is at or over its threshold."""

@@ -346,7 +346,8 @@ def test_an_id_of_a_cut_life_that_comes_again_as_another_span_is_rejected() -> N
     log.until(40)
     last = log.verdicts[-1]
     assert last.forensics.status == "rejected"
-    assert [(f.kind, f.count) for f in last.forensics.faults][0] == ("duplicate_conflicting", 1)
+    first = last.forensics.faults[0]
+    assert (first.kind, first.count) == ("duplicate_conflicting", 1)
     [page] = [i for i in log.incidents if i.reason == "identity" and i.life == last.life]
     assert (page.severity, page.policy_class) == ("critical", "compositional_exfiltration")
 

@@ -101,3 +101,26 @@ def test_the_order_of_arrival_does_not_show() -> None:
     assert forth.forensics == back.forensics
     assert forth.part(False) == back.part(False)
     assert forth.around(sid(5)) == back.around(sid(5))
+
+
+def test_a_tool_span_without_a_model_version_has_its_callers() -> None:
+    """Drift of a model version would else miss the tools that it calls."""
+    spans = (
+        scored(0, None, 0.1, role="planner", model_version="gpt-x"),
+        scored(1, 0, 0.2, model_version="unknown"),
+    )
+    judged = judge(tid("a"), content_of(Fragment(tid("a"), spans)), (), RULES, {}, cut=False)
+    assert [span.model_version for span in judged.members] == ["gpt-x", "gpt-x"]
+    part = judged.part(False)
+    assert part is not None
+    assert {part.names[group.model_version] for group in part.groups} == {"gpt-x"}
+
+
+def test_of_a_rejected_trace_no_version_is_inferred() -> None:
+    spans = (
+        scored(0, None, 0.1, role="planner", model_version="gpt-x"),
+        scored(1, 0, 0.2, model_version="unknown"),
+        scored(1, 0, 0.2, model_version="unknown", name="another"),
+    )
+    judged = judge(tid("a"), content_of(Fragment(tid("a"), spans)), (), RULES, {}, cut=False)
+    assert {span.model_version for span in judged.members[1:]} == {"unknown"}
