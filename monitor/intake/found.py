@@ -23,8 +23,8 @@ class Place(NamedTuple):
 # How an attribute bears on the meaning of its span (`Hit.way`).
 REPEATS: Final = 0  # its few values come again and again: their meaning is remembered
 PER_SPAN: Final = 1  # an id: copied into the meaning
-SCORES: Final = 2  # of a score only its presence is part of the meaning
-ITS_OWN: Final = 3  # content and targets: the meaning is read anew for each span
+SCORES: Final = 2  # of a score and its target only their presence is part of the meaning
+ITS_OWN: Final = 3  # content: the meaning is read anew for each span
 
 _WAYS: Final[dict[Field, int]] = {
     **dict.fromkeys(
@@ -39,7 +39,7 @@ _WAYS: Final[dict[Field, int]] = {
         (
             "score", "score_label", "annotation", "wider_score", "risk_name", "risk_value",
             "evaluation_name", "evaluation_value", "evaluation_label", "evaluation_version",
-            "judged", "judged_part",
+            "judged", "judged_part", "target_trace", "target_span", "target_role",
         ),
         SCORES,
     ),

@@ -244,7 +244,7 @@ class NativeDecoder:
             broken = SpanFault(fault, why, service, role, name, model, scores, source)
             refuse.span(batch, trace_id, span_id, broken, value)
             return None
-        if scored and (kind in JUDGES or not repeats):
+        if scored and (kind in JUDGES or found is not None):
             targets = targets_of(found or Found(), trace_id, (), kind)
             if targets is not None:
                 as_role = role_of(found or Found())

@@ -142,7 +142,7 @@ class SpanReader:
             said = list(map(self._attributes.__getitem__, attributes))
             if name in SCORE_EVENTS:
                 given.extend(of_attributes(Found.of(hits(said))))
-            spelled = b"\0".join(sorted([each.hashed for each in said]))
+            spelled = b"\0".join(sorted([each[0] for each in said]))
             hashed.append(b"%d\0%b\0%b" % (time, name.encode(), spelled))
         kept = []
         hashed_links = []
@@ -152,7 +152,7 @@ class SpanReader:
                     reasons.TOO_MANY_ATTRIBUTES, f"a link has {len(attributes)} attributes"
                 )
             if attributes:
-                spellings = [each.hashed for each in map(self._attributes.__getitem__, attributes)]
+                spellings = [each[0] for each in map(self._attributes.__getitem__, attributes)]
                 ids = b"\0".join((ids, *sorted(spellings)))
             hashed_links.append(ids)
             if trace_id is not None and span_id is not None:
@@ -194,14 +194,13 @@ class SpanReader:
         span_id = span_octets.hex() or None
 
         # --- what the attributes say
-        spelled: list[bytes] = []
+        spelled = [each[0] for each in said]
         key: list[object] = [name]  # identifies the span's meaning if all in it repeats
         score_key: list[bytes] = []
         ids: Hits = []
         scoring: Hits = []
         repeats = True
         for plain, hit, way, value in said:
-            spelled.append(plain)
             if hit is None:
                 continue
             if way == REPEATS:
@@ -263,7 +262,7 @@ class SpanReader:
             broken = SpanFault(reason, why, service, role, name, model, scores, source)
             raise Unjoinable(trace_id, span_id, broken)
         if scored and (found is not None or kind in JUDGES):
-            found = found or Found()
+            found = found or Found.of(scoring)
             targets = targets_of(found, trace_id, links, kind)
             if targets is not None:
                 self._keeper.detach(

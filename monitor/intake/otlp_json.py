@@ -99,6 +99,7 @@ class JsonTraces(Messages[_Span | bytes]):
         self._attributes = JsonAttributes(interpreter.lookup, config.bounds)
         self._origins = Origins(config, self._attributes, attributes_of)
         self._reader = SpanReader(config, interpreter, keeper, self._attributes)
+        self._said = self._attributes.__getitem__
         self._slicer = Slicer(TRACES)
         self._sliced: tuple[bytes, list[bytes]] = (b"", [])
 
@@ -134,7 +135,7 @@ class JsonTraces(Messages[_Span | bytes]):
                 reasons.TOO_MANY_ATTRIBUTES,
                 f"span has {len(attributes)} attributes and {len(events)} events",
             )
-        said = list(map(self._attributes.__getitem__, attributes))
+        said = list(map(self._said, attributes))
         if self._keep and not self._origins.is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None

@@ -35,6 +35,7 @@ class ProtoTraces(Messages[wire.WireMessage | bytes]):
         self._attributes = ProtoAttributes(interpreter.lookup, config.bounds)
         self._origins = Origins(config, self._attributes, attributes_of)
         self._reader = SpanReader(config, interpreter, keeper, self._attributes)
+        self._said = self._attributes.__getitem__
         self._statuses: dict[bytes, bytes] = {b"": b"0\0"}
 
     def cut(self, value: bytes) -> list[tuple[Origin, wire.WireMessage | bytes]]:
@@ -79,7 +80,7 @@ class ProtoTraces(Messages[wire.WireMessage | bytes]):
                 reasons.TOO_MANY_ATTRIBUTES,
                 f"span has {len(attributes)} attributes and {len(events)} events",
             )
-        said = list(map(self._attributes.__getitem__, attributes))
+        said = list(map(self._said, attributes))
         if self._keep and not self._origins.is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None
