@@ -277,7 +277,9 @@ class Interpreter:
             given = own if isinstance(own, list | tuple) else str(own).split(",")
             label = self.bounds.label
             extra = {tag.strip()[:label] for tag in given if isinstance(tag, str) and tag.strip()}
-            tags = tuple(sorted(extra.union(tags)))[: self.bounds.tags]
+            # What the name says comes first: a sender's own tags must not push it out.
+            room = max(0, self.bounds.tags - len(tags))
+            tags = tuple(sorted({*tags, *sorted(extra.difference(tags))[:room]}))
         return tags
 
     def _detail(

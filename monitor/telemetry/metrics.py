@@ -46,6 +46,8 @@ FOLD_EVENTS: Final = {
     "revised": "closed traces judged again for what came late",
     "unpublished": "closings without a verdict: no GenAI or scored span, or scores only",
     "judge_errors": "exceptions while judging a trace: each is a critical incident",
+    "scores_replaced": "scores in whose place a later one by the same scorer version has come",
+    "scores_of_no_member": "scores whose span is an evaluator or guardrail: each is a dead letter",
     "span_not_in_memory": "scores whose span never came while their trace was in memory",
     "evicted_by_budget": "closed traces that left memory early, for want of closed_bytes",
     "residues_dropped": "what cut traces had left, dropped for want of memory",

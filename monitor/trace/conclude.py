@@ -34,7 +34,7 @@ Gates = Mapping[tuple[str, str], str]
 class Conclusion:
     """records: the verdict (if there is one to publish), then the incidents by reason and name."""
 
-    __slots__ = ("error", "gates", "pages", "part", "published", "records")
+    __slots__ = ("error", "gates", "pages", "part", "published", "records", "replaced")
 
     def __init__(self) -> None:
         self.records: list[Verdict | Incident] = []
@@ -43,6 +43,7 @@ class Conclusion:
         self.gates: dict[tuple[str, str], str] = {}
         self.published = False
         self.error: str | None = None
+        self.replaced = 0  # scores of the life that others have taken the place of
 
 
 def conclude(
@@ -87,6 +88,7 @@ def _judged(
     if judged.report.status == "rejected":
         desk.identity()
     done.pages = pages
+    done.replaced = judged.replaced
     done.part = judged.part(bool(pages))
     done.gates = {(judged.service, scorer): state for scorer, state in judged.gate.items()}
     if judged.publishable or life.revision:
@@ -240,6 +242,8 @@ class _Desk:
         """A score that paged without its span shows the span as soon as it is here."""
         best = page.best
         if best is None or best.evidence.content_hash or best.evidence.span_id is None:
+            return
+        if best.evidence.span_id in self.judged.unplaced:
             return
         span = self.judged.report.by_id.get(best.evidence.span_id)
         if span is not None:

@@ -80,6 +80,7 @@ class Judgement:
         "members",
         "model_version",
         "reductions",
+        "replaced",
         "report",
         "residue",
         "root_seen",
@@ -88,6 +89,7 @@ class Judgement:
         "spans",
         "trace_id",
         "units",
+        "unplaced",
     )
 
     def __init__(
@@ -115,6 +117,8 @@ class Judgement:
         self.findings: tuple[Finding, ...] = ()
         self.earlier: dict[str, Span] = {}
         self.residue: Sequence[Span] = ()
+        self.unplaced: dict[str, SpanScore] = {}  # by an id that several spans bear
+        self.replaced = 0
         self.units = False  # some score says which unit of its span it judged
         self.gate: dict[str, str] = {}
         self.highest: dict[str, tuple[Score, ...]] = {}
@@ -237,6 +241,8 @@ def judge(
     members = [span for span in report.spans if span.kind == MEMBER]
     judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
     judged.highest = content.highest()
+    judged.unplaced = {score.span_id: score for score in content.unplaced}
+    judged.replaced = content.replaced
     judged.residue = residue
     judged.units = any(score.judged for span in members for score in span.scores)
     if members:

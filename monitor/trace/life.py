@@ -11,6 +11,7 @@ import msgspec
 from monitor.codec import decode_fold_record
 from monitor.drift.delta import TracePart
 from monitor.model import MEMBER, MEMBER_IF_SCORED, Fragment, Score, Span, SpanFault, SpanScore
+from monitor.trace.identity import span_content
 from monitor.trace.pages import Page, Pages
 from monitor.trace.pieces import encoded_items
 from monitor.trace.rules import Rules
@@ -65,14 +66,21 @@ class Content:
 
     spans   every copy of every span
     scores  those that came apart from their span, each with the number of spans that were here before it
+
+    Once joined:
+
+    unplaced  of these the ones whose id several different spans bear: nothing says which one is meant
+    replaced  scores that a later one by the same scorer version of the same unit has taken the place of
     """
 
-    __slots__ = ("_by_id", "_indexed", "faults", "scores", "spans")
+    __slots__ = ("_by_id", "_indexed", "faults", "replaced", "scores", "spans", "unplaced")
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.scores: list[tuple[int, SpanScore]] = []
         self.faults: list[SpanFault] = []
+        self.unplaced: list[SpanScore] = []
+        self.replaced = 0
         self._by_id: dict[str, list[Span]] = {}
         self._indexed = 0
 
@@ -104,11 +112,25 @@ class Content:
             else:
                 return spans
         apart: dict[str, list[tuple[int, Score]]] = {}
+        ambiguous = {late.span_id for _, late in self.scores if self.ambiguous(late.span_id)}
+        self.unplaced = [late for _, late in self.scores if late.span_id in ambiguous]
         for before, late in self.scores:
-            apart.setdefault(late.span_id, []).append((before, late.score))
-        return [
-            _in_force(span, place, apart.get(span.span_id, ())) for place, span in enumerate(spans)
-        ]
+            if late.span_id not in ambiguous:
+                apart.setdefault(late.span_id, []).append((before, late.score))
+        self.replaced = 0
+        joined = []
+        for place, span in enumerate(spans):
+            late_scores = apart.get(span.span_id, ())
+            scored = _in_force(span, place, late_scores)
+            if scored is not span:
+                self.replaced += len(span.scores) + len(late_scores) - len(scored.scores)
+            joined.append(scored)
+        return joined
+
+    def ambiguous(self, span_id: str) -> bool:
+        """Whether several spans bear this id that are not the same one, delivered again."""
+        copies = self.copies(span_id)
+        return len(copies) > 1 and len({span_content(span) for span in copies}) > 1
 
     def highest(self) -> dict[str, tuple[Score, ...]]:
         """span_id -> the highest score of each scorer version, of the spans that were scored apart. A policy
@@ -191,6 +213,7 @@ class Life:
         "number",
         "pages",
         "part",
+        "replaced",
         "residue",
         "revisable_at",
         "revision",
@@ -237,6 +260,7 @@ class Life:
         self.revision = 0  # of the last verdict published
         self.judged = 0  # times
         self.revisable_at = 0  # no revision before it
+        self.replaced = 0  # scores, as far as counted
         self.part: TracePart | None = None
         self.gates: dict[tuple[str, str], str] = {}  # (service, scorer) -> gate in force at closing
         self.dirty = False
@@ -332,6 +356,7 @@ class Life:
             revision=self.revision,
             judged=self.judged,
             revisable_at=self.revisable_at,
+            replaced=self.replaced,
             part=self.part,
             gates=tuple((*key, state) for key, state in self.gates.items()),
             fragments=len(self.fragments),
@@ -364,6 +389,7 @@ class Life:
         life.revision = state.revision
         life.judged = state.judged
         life.revisable_at = state.revisable_at
+        life.replaced = state.replaced
         life.part = state.part
         life.gates = {(service, scorer): gate for service, scorer, gate in state.gates}
         life.dirty = state.dirty
@@ -404,6 +430,7 @@ class LifeState(msgspec.Struct, frozen=True, array_like=True):
     revision: int
     judged: int
     revisable_at: int
+    replaced: int
     part: TracePart | None
     gates: tuple[tuple[str, str, str], ...]
     fragments: int

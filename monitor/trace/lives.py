@@ -251,6 +251,9 @@ class Lives:
         elif closing:
             out.count("unpublished")
         out.records += done.records
+        if done.replaced > life.replaced:
+            out.count("scores_replaced", done.replaced - life.replaced)
+            life.replaced = done.replaced
         life.pages = done.pages
         if done.gates:
             life.gates = {**done.gates, **life.gates}

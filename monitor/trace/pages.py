@@ -162,12 +162,14 @@ def score_given(span: Span, scorer: str, version: str, value: float) -> Score:
 
 
 def alone_candidate(score: SpanScore, rules: Rules) -> Candidate | None:
-    """Of a score whose span is not here, if at or over the threshold of the role that it names: all that is
-    known is what the score itself says."""
+    """Of a score whose span is not here, if at or over the threshold of the role that it names."""
+    threshold = rules.thresholds.value(score.service, score.score.scorer, score.role)
+    return None if score.score.value < threshold else score_candidate(score, threshold, rules)
+
+
+def score_candidate(score: SpanScore, threshold: float, rules: Rules) -> Candidate:
+    """Of a score by itself: all that is known is what it says."""
     own = score.score
-    threshold = rules.thresholds.value(score.service, own.scorer, score.role)
-    if own.value < threshold:
-        return None
     return Candidate(
         own.scorer,
         own.version,

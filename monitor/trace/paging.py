@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from monitor.model import (
     MEMBER,
@@ -13,6 +16,7 @@ from monitor.model import (
     Score,
     Span,
     SpanScore,
+    judged_role,
 )
 from monitor.trace.life import Life
 from monitor.trace.output import Outbox
@@ -21,10 +25,11 @@ from monitor.trace.pages import (
     Page,
     alone_candidate,
     fault_candidates,
+    score_candidate,
     span_candidate,
     threshold_page,
 )
-from monitor.trace.records import pending_incident, span_not_in_memory
+from monitor.trace.records import pending_incident, scores_no_member, span_not_in_memory
 
 PENDING: Final = Forensics("pending")
 
@@ -60,11 +65,14 @@ class Pager:
                 if kept:
                     life.waiting.pop(span.span_id, None)
         for late in fragment.scores:
-            copies = life.load().copies(late.span_id)
-            for span in copies:  # of an id that is there twice nothing says which one is meant
-                self._join(span, late)
+            content = life.load()
+            copies = content.copies(late.span_id)
             if not copies:
                 self._wait(late, kept)
+            elif content.ambiguous(late.span_id):
+                self._unplaced(copies, late)
+            else:
+                self._join(copies[0], late)
         for fault in fragment.faults:
             self.out.count("faults")
             if not kept and life.broken.setdefault(fault.fault, fault) is fault:
@@ -90,6 +98,20 @@ class Pager:
         """A score that came apart from its span counts with the span's own role and service."""
         if span.kind in MEMBER_IF_SCORED:
             self._score(span, late.score)
+        else:  # an evaluator that names itself, not what it judged
+            self.out.count("scores_of_no_member")
+            self.out.records.append(scores_no_member(self.life.trace_id, late))
+
+    def _unplaced(self, copies: Sequence[Span], late: SpanScore) -> None:
+        """Of several spans of that id nothing says which one is meant: the score is held against each, and
+        keeps its own coordinates."""
+        rules = self.life.rules
+        for span in copies:
+            if span.kind in MEMBER_IF_SCORED and rules.thresholds.reached_by(span, late.score):
+                role = judged_role(span.role, late.score.judged)
+                named = msgspec.structs.replace(late, role=role)
+                threshold = rules.thresholds.value(span.service, late.score.scorer, role)
+                self._page(score_candidate(named, threshold, rules), PENDING)
 
     def _score(self, span: Span, score: Score) -> None:
         rules = self.life.rules

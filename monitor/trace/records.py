@@ -246,10 +246,21 @@ def state_lost_incident(
 
 
 def span_not_in_memory(trace_id: str, score: SpanScore) -> DeadLetter:
+    why = "its span did not come while its trace was in memory"
+    return _refused_score("span_not_in_memory", why, trace_id, score)
+
+
+def scores_no_member(trace_id: str, score: SpanScore) -> DeadLetter:
+    why = (
+        "its span is an evaluator or guardrail, which are not scored; name the span that was judged"
+    )
+    return _refused_score("scores_no_member", why, trace_id, score)
+
+
+def _refused_score(reason: str, why: str, trace_id: str, score: SpanScore) -> DeadLetter:
     return DeadLetter(
-        reason="span_not_in_memory",
-        detail=f"score of {score.score.scorer} {score.score.version}: its span did not come while its trace was "
-        "in memory",
+        reason=reason,
+        detail=f"score of {score.score.scorer} {score.score.version}: {why}",
         source=score.source,
         trace_id=trace_id,
         span_id=score.span_id,

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from monitor.intake.tags import READ_TAGS, TagRule, TagTable
 
+from .common import CONFIG, decode, native, only
+
 TABLE = TagTable()
 
 
@@ -161,3 +163,13 @@ def test_operators_rules_and_names_count() -> None:
 def test_any_name_is_taken_and_the_cache_changes_nothing(name: str) -> None:
     small = TagTable(cache=1)
     assert small.tags(name) == TABLE.tags(name) == small.tags(name)
+
+
+def test_a_senders_own_tags_do_not_push_out_what_the_tools_name_says() -> None:
+    own = [f"a{n:02}" for n in range(40)]
+    span = only(
+        decode(native(attributes={"gen_ai.tool.name": "send_email", "agent_monitor.tags": own}))
+    )
+    assert span.detail is not None
+    assert "egress" in span.detail.tags
+    assert len(span.detail.tags) == CONFIG.bounds.tags

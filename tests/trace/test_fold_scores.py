@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from monitor.model import PLAIN, WRAPPER, Fragment
+from monitor.model import EVALUATOR, PLAIN, WRAPPER, Fragment
 from tests.trace.folding import Log, late_score, scored, settings_of, tid
 from tests.trace.truth import sid
 
@@ -158,3 +158,47 @@ def test_the_last_score_of_a_scorer_version_counts() -> None:
     log.until(60)
     [entry] = log.deltas[0].entries
     assert entry.bins == (200, 250)
+
+
+def test_a_score_for_an_id_that_several_spans_bear_keeps_its_own_coordinates() -> None:
+    log = Log()
+    log.spans("a", scored(0), scored(1, 0, 0.1), scored(1, 0, 0.1, name="another"), at=0)
+    [page] = log.scores("a", late_score(1, 0.9, role="retrieval"), at=1)
+    assert page.argmax_span_id == sid(1)
+    assert page.evidence[0].source.topic == "scores"
+    assert page.evidence[0].content_hash == ""
+    log.until(12)
+    [reduction] = log.verdicts[-1].reductions
+    assert reduction.max_score == 0.1  # tied to neither
+    identity = [i for i in log.incidents if i.reason == "identity"][-1]
+    assert (identity.max_score, identity.evidence[0].source.topic) == (0.9, "scores")
+
+
+def test_a_score_for_a_span_that_was_only_delivered_again_is_joined() -> None:
+    log = Log()
+    root = scored(0, None, 0.1)
+    log.spans("a", root, root, at=0)
+    log.scores("a", late_score(0, 0.2), at=1)
+    log.until(12)
+    assert log.verdicts[-1].forensics.status == "complete"
+    assert log.verdicts[-1].reductions[0].max_score == 0.2
+
+
+def test_scores_that_were_replaced_are_counted_once() -> None:
+    log = Log()
+    log.spans("a", scored(0, None, 0.1), at=0)
+    log.scores("a", late_score(0, 0.2), late_score(0, 0.05), at=1)
+    log.until(20)
+    assert log.fold.counters["scores_replaced"] == 2
+    log.scores("a", late_score(0, 0.07), at=21)
+    log.until(40)
+    assert log.fold.counters["scores_replaced"] == 3
+
+
+def test_a_score_of_an_evaluator_is_dead_lettered_and_not_lost() -> None:
+    log = Log()
+    log.spans("a", scored(0), scored(1, 0, None, kind=EVALUATOR), at=0)
+    [letter] = log.scores("a", late_score(1, 0.9), at=1)
+    assert (letter.reason, letter.span_id, letter.scorer) == ("scores_no_member", sid(1), "judge")
+    log.until(12)
+    assert log.incidents == []
