@@ -19,7 +19,9 @@ DRIFT_SERVICE: Final = "support-bot"
 SHELL_SERVICE: Final = "ops-agent"
 CREW_SERVICE: Final = "research-crew"
 
-INCIDENT_SHARE: Final = 0.03  # of ordinary traces, in every version
+INCIDENT_SHARE: Final = (
+    0.01  # of ordinary traces, in every version: so that there is a rate to compare
+)
 _STEP_NS: Final = 5_000_000
 _BELOW: Final = 0.29  # ordinary scores stay under the lowest default threshold, .30
 
@@ -43,11 +45,12 @@ class Version:
     tool_call: tuple[float, float] = _BETA["tool_call"]
 
 
-# The ranges overlap, so that both versions have traces in the same length buckets: what is compared there is
-# behaviour at equal length.
-REFERENCE: Final = Version("planner-1.0", (1, 7))
-UPGRADED: Final = Version("planner-2.0", (3, 21))
-SHIFTED: Final = Version("planner-2.1", (1, 7), _SHIFTED_TOOL_CALL)
+# At most 15 spans a trace in the old length. Lengths are compared within powers of two, so the longer traces of the
+# upgrade have no counterpart at all, and behaviour is then compared by role alone; a handful of counterparts in the
+# bucket from 16 would have to carry half of the comparison, and seconds of traffic do not show equivalence so.
+REFERENCE: Final = Version("planner-1.0", (1, 6))
+UPGRADED: Final = Version("planner-2.0", (3, 18))
+SHIFTED: Final = Version("planner-2.1", (1, 6), _SHIFTED_TOOL_CALL)
 
 
 @dataclass
@@ -74,16 +77,17 @@ class Traffic:
         draw = self._random
         planners = draw.randint(*version.planner_steps)
         roles = ["planner"] * planners
-        roles += (
-            ["retrieval"] * draw.randint(1, 3) + ["tool_call"] * draw.randint(1, 3) + ["completion"]
-        )
+        roles += ["retrieval"] * draw.randint(1, 3) + ["tool_call"] * draw.randint(1, 3)
+        roles += ["completion"] * 2
         scores = [self._score(role, version) for role in roles]
         if draw.random() < INCIDENT_SHARE:
             scores[roles.index("tool_call")] = 0.45
         trace = self._trace(version.name)
         for role, score in zip(roles, scores, strict=True):
             self._add(trace, DRIFT_SERVICE, role, score)
-        return self._rooted(trace, DRIFT_SERVICE)
+        # Drawn like any planner's: a fixed score would be a smaller share of the planners the more of them there
+        # are, and then their scores would differ between the versions although each planner behaves the same.
+        return self._rooted(trace, DRIFT_SERVICE, self._score("planner", version))
 
     def buried_shell_call(self) -> Trace:
         """Observation 1: 40 benign spans and one .91 shell call; the mean of all 41 is .07."""
@@ -99,7 +103,7 @@ class Traffic:
         self._add(
             trace, SHELL_SERVICE, "tool_call", 0.91, name="execute_tool run_shell", tool="run_shell"
         )
-        return self._rooted(trace, SHELL_SERVICE)
+        return self._rooted(trace, SHELL_SERVICE, 0.05)
 
     def reused_span_ids(self) -> Trace:
         """Observation 3: two sub-agents count their spans from 1; the ids collide, the spans differ."""
@@ -117,7 +121,7 @@ class Traffic:
                     parent=root,
                     name=f"{agent} {role}",
                 )
-        return self._rooted(trace, CREW_SERVICE, span_id=root)
+        return self._rooted(trace, CREW_SERVICE, 0.01, span_id=root)
 
     def _score(self, role: str, version: Version) -> float:
         alpha, beta = version.tool_call if role == "tool_call" else _BETA[role]
@@ -158,20 +162,15 @@ class Traffic:
             }
         )
 
-    def _rooted(self, trace: Trace, service: str, *, span_id: str | None = None) -> Trace:
+    def _rooted(
+        self, trace: Trace, service: str, root_score: float, *, span_id: str | None = None
+    ) -> Trace:
         """Put the root on top: the agent's own span, parent of all others."""
         root_id = span_id or self._span_id()
         for span in trace.spans:
             span["parent_span_id"] = root_id
         first, last = trace.spans[0], trace.spans[-1]
-        self._add(
-            trace,
-            service,
-            "planner",
-            0.05 if service == SHELL_SERVICE else 0.01,
-            span_id=root_id,
-            name="invoke_agent",
-        )
+        self._add(trace, service, "planner", root_score, span_id=root_id, name="invoke_agent")
         root = trace.spans[-1]
         root["start_unix_nano"], root["end_unix_nano"] = (
             first["start_unix_nano"],
