@@ -166,17 +166,17 @@ def _few(offsets: list[int]) -> str:
 
 def add_dump(evidence: Evidence, paths: list[Path]) -> None:
     """A dump of the fragments topic. Raises UnreadableFile."""
-    for path, raw, _ in raw_lines(paths):
-        message = captured_message(path, raw)
-        if message.value_b64 is not None:
-            value = decode_value(path, message)
+    for line in raw_lines(paths):
+        message = captured_message(line)
+        if message.value_b64 is not None and message.offset is not None:
+            value = decode_value(line.where, message)
             evidence.add_logged(message.partition, message.offset, value)
 
 
 def add_records(evidence: Evidence, paths: list[Path]) -> None:
     """Dumps of the verdicts and incidents topics, or lines that `monitor replay --json` printed."""
-    for path, raw, _ in raw_lines(paths):
-        if b'"value_b64"' in raw:
-            evidence.add_output(decode_value(path, captured_message(path, raw)))
+    for line in raw_lines(paths):
+        if b'"value_b64"' in line.raw:
+            evidence.add_output(decode_value(line.where, captured_message(line)))
         else:
-            evidence.add_output(raw)
+            evidence.add_output(line.raw)

@@ -2,7 +2,8 @@
 
 What differs from the live path is only where time comes from (monitor.replay.clock) and that gaps are filled
 with ticks until the state is empty, as the worker does on a quiet partition; the end of the input is such a gap.
-The partition is 0 and a record's offset is its line, counted from 1 over all files; offset 0 is the settings.
+The partition is 0 and a record's offset its running number (monitor.replay.lines), so that offsets rise over all
+files; offset 0 is the settings. Coordinates of spans and dead letters are those of the line in its file.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ Record = Verdict | Incident | DeadLetter | DriftReport | MixReport
 # Virtual time moves at most 5 s a record (trace.fold); steps of that size lose none of it, and a timer runs at
 # its own deadline whatever the step.
 TICK_MS: Final = 5_000
+# Seconds or milliseconds in a field of nanoseconds read as the first days of 1970; no agent ran before this.
+_EARLIEST_START_NS: Final = 946_684_800_000_000_000  # 2000-01-01T00:00:00Z
+
 # Ticks that empty any state: the longest times that settings allow are days; beyond this the fold is at fault.
 _MAX_CLOSING_TICKS: Final = 1_000_000
 
@@ -45,6 +49,21 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary"):
     dead_letters: int = 0
     drift: int = 0
     mix: int = 0
+    scores: int = 0  # that came apart from their span
+    faults: int = 0  # spans whose ids are not usable
+    unknown_roles: dict[
+        str, int
+    ] = {}  # spans by the role that they name and no convention maps; bounded by intake
+    early_spans: int = 0  # that begin before the year 2000: another unit than nanoseconds
+
+    @property
+    def nothing_read(self) -> bool:
+        """Not one line said anything of a trace."""
+        return not (self.spans or self.scores or self.faults)
+
+    def count(self, record: Record) -> None:
+        field = _COUNTED_AS[type(record)]
+        setattr(self, field, getattr(self, field) + 1)
 
 
 class _FileRecord(msgspec.Struct, frozen=True):
@@ -52,7 +71,7 @@ class _FileRecord(msgspec.Struct, frozen=True):
 
     offset: int
     timestamp: int
-    value: bytes
+    value: bytes | None
 
 
 class Replay:
@@ -82,7 +101,7 @@ class Replay:
         self.summary.lines += 1
         batch = self._decode(line, now_ms)
         fragments = list(batch.encoded_fragments())  # may add a dead letter: a span past the limit
-        self.summary.spans += sum(map(len, batch.spans.values()))
+        self._count(batch)
         for _, payload in fragments:
             self._fold.apply(line.number, now_ms, payload)
             if self.logged is not None:
@@ -95,13 +114,24 @@ class Replay:
 
     def _decode(self, line: Line, now_ms: int) -> Batch:
         if line.encoding not in ENCODINGS:
-            raise UnreadableFile(
-                f"line {line.number}: encoding {line.encoding!r} is not read; known: {', '.join(ENCODINGS)}"
-            )
+            raise UnreadableFile(f"{line.where}: {_unread(line)}; known: {', '.join(ENCODINGS)}")
         batch = Batch()
-        record = _FileRecord(line.number, now_ms, line.value)
-        self._intake.decode(line.encoding, line.topic, 0, (record,), batch)
+        record = _FileRecord(line.offset, now_ms, line.value)
+        self._intake.decode(line.encoding, line.topic, line.partition, (record,), batch)
         return batch
+
+    def _count(self, batch: Batch) -> None:
+        summary = self.summary
+        for spans in batch.spans.values():
+            summary.spans += len(spans)
+            summary.early_spans += sum(
+                0 < span.start_unix_nano < _EARLIEST_START_NS for span in spans
+            )
+        summary.scores += sum(map(len, batch.scores.values()))
+        summary.faults += len(batch.orphans) + sum(map(len, batch.faults.values()))
+        for (what, raw), count in batch.counts.items():
+            if what == "unknown_role":
+                summary.unknown_roles[raw] = summary.unknown_roles.get(raw, 0) + count
 
     def finish(self) -> Iterator[Record]:
         """Let time pass until nothing is open, kept or unflushed."""
@@ -149,8 +179,7 @@ class Replay:
             self._fold.apply(self._line, self._now_ms, encode_fold_record(record))
 
     def _counted(self, record: Record) -> Record:
-        field = _COUNTED_AS[type(record)]
-        setattr(self.summary, field, getattr(self.summary, field) + 1)
+        self.summary.count(record)
         return record
 
 
@@ -163,6 +192,18 @@ _COUNTED_AS: Final[dict[type[Record], str]] = {
 }
 
 
+def _unread(line: Line) -> str:
+    """Why the encoding of a line is not read, and what to do."""
+    if line.encoding:
+        return f"encoding {line.encoding!r} is not read"
+    if line.topic.endswith("fragments"):
+        return f"records of {line.topic} are the monitor's own: replay them with --fragments"
+    return (
+        f"this message of {line.topic} has no `encoding`; `monitor topics dump` writes it for the topics of "
+        "MONITOR_INPUTS, and other topics of the monitor are not replayed"
+    )
+
+
 def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLetter | ScoreDelta]:
     """The offline fold of a dump of the fragments topic: what the worker published, record for record.
 
@@ -170,15 +211,17 @@ def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLette
     Raises UnreadableFile where a line is not a captured message or offsets of a partition do not rise.
     """
     folds: dict[int, tuple[PartitionFold, int]] = {}
-    for path, raw, _ in raw_lines(paths):
-        message = captured_message(path, raw)
+    for line in raw_lines(paths):
+        message = captured_message(line)
+        if message.offset is None:
+            raise UnreadableFile(f"{line.where}: no offset; `monitor topics dump` writes it")
         fold, last = folds.get(message.partition) or (PartitionFold(message.partition), -1)
         if message.offset <= last:
             raise UnreadableFile(
-                f"{path}: offset {message.offset} of partition {message.partition} comes after {last}; "
+                f"{line.where}: offset {message.offset} of partition {message.partition} comes after {last}; "
                 "give the files in the order of the log"
             )
         folds[message.partition] = (fold, message.offset)
         appended = message.timestamp if message.timestamp_type == "LogAppendTime" else None
-        fold.apply(message.offset, appended, decode_value(path, message))
+        fold.apply(message.offset, appended, decode_value(line.where, message))
         yield from fold.drain().records
