@@ -1,8 +1,11 @@
-"""What intake costs a span: ``.venv/bin/python benchmarks/intake.py``.
+"""What intake costs a span: ``python -m benchmarks.intake``.
 
-Native JSON: 20 spans a trace, interleaved over 200 traces, about 450 bytes a line, without content; decoding,
-regrouping and encoded fragments together. OTLP: the real captures, with and without content. Best of several
-runs, beside the bare typed decoder on the same lines, so that a busy machine shows.
+Decoding, regrouping and encoded fragments together, best of several runs. Native JSON: 20 spans a trace,
+interleaved over 200 traces. OTLP: captured messages over and over, each time with ids, token counts and content
+of their own, so that caches meet no more than they would in life. ``1 kB``: one kilobyte of content on each span
+that can have some, as text of its own. Beside each figure its ratio to a baseline of the same run: what must be
+done at the least, by a library in C (typed decoding of JSON lines; protobuf's ParseFromString and a walk over
+all attributes). The ratio says more than the figure where the machine is busy.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from monitor.intake import Batch, Encoding, Intake, IntakeConfig
 from monitor.intake.native import NativeSpan
+from tests.intake.otlp import as_json
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared/data"
 CONFIG = IntakeConfig(token_key=bytes(range(32)))
@@ -28,6 +33,7 @@ TRACES, SPANS, ROUNDS = 200, 20, 10
 BATCH = 4_000  # spans a transaction
 FETCH = 500  # records a call
 RUNS = 7
+TURNS = 20  # of each capture
 
 
 @dataclass(slots=True)
@@ -86,47 +92,157 @@ def decode_only(lines: Sequence[Line]) -> int:
     return len([decode(line.value) for line in lines])
 
 
-def through(encoding: Encoding, lines: Sequence[Line]) -> int:
-    """Intake of all lines in batches; gives the number of spans."""
-    intake = Intake(CONFIG)
+def parse_only(lines: Sequence[Line]) -> int:
+    """Every attribute of every span handed out by protobuf's own messages."""
     spans = 0
-    for first in range(0, len(lines), BATCH):
-        batch = Batch()
-        for start in range(first, min(first + BATCH, len(lines)), FETCH):
-            intake.decode(encoding, "agent-spans", 0, lines[start : start + FETCH], batch)
-        for _ in batch.fragments():
-            pass
-        spans += sum(map(len, batch.spans.values()))
+    for line in lines:
+        for resource_spans in TracesData.FromString(line.value).resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                for span in scope_spans.spans:
+                    spans += 1
+                    for attribute in span.attributes:
+                        attribute.key, attribute.value  # noqa: B018 - handing out is what is measured
     return spans
 
 
-def captured(source: str, repeat: int) -> list[Line]:
-    """Messages of a capture, over and over."""
-    with gzip.open(DATA / f"otlp/{source}.jsonl.gz", "rt") as file:
+def through(encoding: Encoding, lines: Sequence[Line]) -> int:
+    """Intake of all lines in batches; gives the number of spans, or of scores where there are no spans."""
+    intake = Intake(CONFIG)
+    items = first = 0
+    while first < len(lines):
+        batch, size = Batch(), 0
+        while size < BATCH and first < len(lines):
+            records = (
+                lines[first : first + FETCH] if encoding == "json" else lines[first : first + 1]
+            )
+            intake.decode(encoding, "agent-spans", 0, records, batch)
+            first += len(records)
+            size = sum(map(len, (batch.spans or batch.scores).values()))
+        for _ in batch.fragments():
+            pass
+        items += size
+    return items
+
+
+def text_of(number: int, size: int) -> str:
+    """About ``size`` bytes of an agent's text, no two alike."""
+    words = (
+        f"order A-{number:07d} for user{number}@example.org, invoice 48{number:05d}.50 EUR, "
+        f"see https://shop.example/orders/{number} "
+    )
+    prose = "the parcel was handed to the carrier and should arrive within three working days "
+    return (words + prose * (size // len(prose) + 1))[:size]
+
+
+def messages_of(number: int) -> str:
+    """A kilobyte of a model's input."""
+    parts = [{"type": "text", "content": text_of(number, 920)}]
+    return json.dumps([{"role": "user", "parts": parts}])
+
+
+def fresh(value: bytes, turn: int, *, content: bool) -> bytes:
+    """A captured message as if sent by another run: other ids, other values where each span has its own."""
+    message = TracesData.FromString(value)
+    mask = turn.to_bytes(8, "big") * 2
+    for resource_spans in message.resource_spans:
+        for scope_spans in resource_spans.scope_spans:
+            for at, span in enumerate(scope_spans.spans):
+                _renew(span, turn, mask)
+                if content:
+                    _add_content(span, turn * 1_000 + at)
+    return message.SerializeToString()
+
+
+def _renew(span: Span, turn: int, mask: bytes) -> None:
+    span.trace_id, span.span_id = _masked(span.trace_id, mask), _masked(span.span_id, mask)
+    for link in span.links:
+        link.trace_id, link.span_id = _masked(link.trace_id, mask), _masked(link.span_id, mask)
+    span.parent_span_id = _masked(span.parent_span_id, mask)
+    for attribute in span.attributes:
+        key, held = attribute.key, attribute.value
+        if held.HasField("string_value") and key.endswith(("trace_id", "span_id")):
+            held.string_value = _masked(bytes.fromhex(held.string_value), mask).hex()
+        elif held.HasField("string_value") and key.endswith((".id", "_id", ".name_id")):
+            held.string_value += f"-{turn}"
+        elif held.HasField("int_value") and "token" in key:
+            held.int_value += turn
+        elif held.HasField("double_value") and "score" in key:
+            held.double_value = min(held.double_value, 0.9) + turn / 10_000
+
+
+def _masked(octets: bytes, mask: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(octets, mask, strict=False))
+
+
+def _add_content(span: Span, number: int) -> None:
+    operation = next(
+        (a.value.string_value for a in span.attributes if a.key == "gen_ai.operation.name"), None
+    )
+    if operation is None or operation == "evaluation":
+        return
+    content = {"gen_ai.input.messages": messages_of(number)}
+    if operation == "execute_tool":
+        content = {
+            "gen_ai.tool.call.arguments": json.dumps({"query": text_of(number, 280)}),
+            "gen_ai.tool.call.result": json.dumps({"answer": text_of(number + 1, 680)}),
+        }
+    for key, text in content.items():
+        span.attributes.add(key=key).value.string_value = text
+
+
+def captured(source: str, turns: int, *, content: bool = False) -> list[Line]:
+    """Messages of a capture, over and over, each turn with its own ids and values."""
+    with gzip.open(DATA / f"otlp/{source}.otlp_proto.jsonl.gz", "rt") as file:
         values = [base64.b64decode(json.loads(line)["value_b64"]) for line in file]
-    return [Line(i, 1_700_000_000_000, value) for i, value in enumerate(values * repeat)]
+    if not source.endswith(".logs"):
+        values = [fresh(value, turn, content=content) for turn in range(turns) for value in values]
+    else:
+        values *= turns
+    return [Line(i, 1_700_000_000_000, value) for i, value in enumerate(values)]
+
+
+def row(title: str, cost: float, baseline: float) -> None:
+    print(f"{title}: {cost:.2f} us, {cost / baseline:.1f} times the baseline of {baseline:.2f}")
 
 
 def main() -> None:
-    attributes = {"gen_ai.agent.name": "support", "deployment.environment.name": "prod"}
-    cases: tuple[tuple[str, dict[str, str]], ...] = (("bare", {}), ("two attributes", attributes))
-    for title, given in cases:
-        lines = native_lines(given)
-        size = sum(len(line.value) for line in lines) / len(lines)
+    agent = {"gen_ai.agent.name": "support", "deployment.environment.name": "prod"}
+    cases: tuple[tuple[str, list[Line]], ...] = (
+        ("no attributes", native_lines({})),
+        ("two attributes", native_lines(agent)),
+        ("1 kB", native_lines({**agent, "input.value": messages_of(1)})),
+    )
+    for title, lines in cases:
         alone = best_of(partial(decode_only, lines))
-        whole = best_of(partial(through, "json", lines))
-        print(
-            f"native JSON, {title}, {size:.0f} bytes: {whole:.2f} us a span (typed decode alone {alone:.2f})"
-        )
-    for source, what in (
-        ("late_evaluator.otlp_proto", "no content"),
-        ("google_adk.otlp_proto", "no content"),
-        ("otel_semconv_latest.otlp_proto", "some content"),
-        ("langgraph_openinference.otlp_proto", "1.9 kB a span, mostly content"),
+        row(f"json, {title}", best_of(partial(through, "json", lines)), alone)
+    traces: tuple[tuple[Encoding, Callable[[Line], Line]], ...] = (
+        ("otlp_proto/traces", lambda line: line),
+        ("otlp_json/traces", in_json),
+    )
+    for source, title, content in (
+        ("google_adk", "no content", False),
+        ("late_evaluator", "no content, half of the spans are evaluations", False),
+        ("google_adk", "1 kB", True),
+        ("late_evaluator", "1 kB on all but evaluations", True),
+        ("langgraph_openinference", "as captured, mostly content", False),
     ):
-        lines = captured(source, 20)
-        cost = best_of(partial(through, "otlp_proto/traces", lines))
-        print(f"{source}, {what}: {cost:.2f} us a span")
+        lines = captured(source, TURNS, content=content)
+        alone = best_of(partial(parse_only, lines))
+        for encoding, written in traces:
+            cost = best_of(partial(through, encoding, list(map(written, lines))))
+            row(f"{encoding}, {source}, {title}", cost, alone)
+    logs = captured("pydantic_ai.logs", 10 * TURNS)
+    texts = [in_json(line, logs=True) for line in logs]
+    print(
+        f"otlp_proto/logs: {best_of(partial(through, 'otlp_proto/logs', logs)):.2f} us an evaluation"
+    )
+    print(
+        f"otlp_json/logs: {best_of(partial(through, 'otlp_json/logs', texts)):.2f} us an evaluation"
+    )
+
+
+def in_json(line: Line, *, logs: bool = False) -> Line:
+    return Line(line.offset, line.timestamp, as_json(line.value, logs=logs))
 
 
 if __name__ == "__main__":

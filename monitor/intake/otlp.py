@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -40,18 +40,6 @@ _SCORES: Final = 1_024  # bytes of score attributes that are worth remembering: 
 
 # Span and parent id, kind, start, end, number of attributes and events: the fixed part of what is hashed.
 _HEAD: Final = struct.Struct("<8s8siQQII")
-
-
-class Extras(NamedTuple):
-    """Events and links of a span."""
-
-    given: list[Given]  # scores of evaluation events
-    events: list[bytes]  # what is hashed
-    links: tuple[Link, ...]
-    hashed_links: list[bytes]
-
-
-NOTHING: Final = Extras([], [], (), [])
 
 
 class Origins:
@@ -123,43 +111,48 @@ class SpanReader:
         self._scores: dict[tuple[bytes, ...], tuple[Score, ...]] = {}
         self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"otlp-span")
 
-    def extras(
-        self,
-        events: Iterable[tuple[int, str, Sequence[bytes]]],
-        links: Iterable[tuple[str | None, str | None, bytes, Sequence[bytes]]],
-        batch: Batch,
-    ) -> Extras:
-        """Events as time, name and attributes; links as ids (None: unusable), what identifies them, and
-        attributes. Raises Unusable."""
-        given: list[Given] = []
+    def events(
+        self, events: Iterable[tuple[int, str, Sequence[bytes]]], given: list[Given]
+    ) -> list[bytes]:
+        """What is hashed of events (time, name, attributes); their scores are added to ``given``. Raises
+        Unusable."""
         hashed = []
-        limit = self._bounds.attributes
         for time, name, attributes in events:
-            if len(attributes) > limit:
-                raise Unusable(
-                    reasons.TOO_MANY_ATTRIBUTES, f"an event has {len(attributes)} attributes"
-                )
-            said = list(map(self._attributes.__getitem__, attributes))
+            said = self._all(attributes, "an event")
             if name in SCORE_EVENTS:
                 given.extend(of_attributes(Found.of(hits(said))))
             spelled = b"\0".join(sorted([each[0] for each in said]))
             hashed.append(b"%d\0%b\0%b" % (time, name.encode(), spelled))
+        return hashed
+
+    def links(
+        self, links: Iterable[tuple[bytes, bytes, Sequence[bytes]]], batch: Batch
+    ) -> tuple[tuple[Link, ...], list[bytes]]:
+        """Links that name a span, and what is hashed of all; given as ids (empty: unusable) and attributes.
+        Raises Unusable."""
         kept = []
-        hashed_links = []
-        for trace_id, span_id, ids, attributes in links:
-            if len(attributes) > limit:
-                raise Unusable(
-                    reasons.TOO_MANY_ATTRIBUTES, f"a link has {len(attributes)} attributes"
-                )
+        hashed = []
+        for trace, span, attributes in links:
+            spelled = trace + span
             if attributes:
-                spellings = [each[0] for each in map(self._attributes.__getitem__, attributes)]
-                ids = b"\0".join((ids, *sorted(spellings)))
-            hashed_links.append(ids)
-            if trace_id is not None and span_id is not None:
-                kept.append(Link(trace_id, span_id))
+                said = self._all(attributes, "a link")
+                spelled = b"\0".join((spelled, *sorted([each[0] for each in said])))
+            hashed.append(spelled)
+            if trace and span:
+                kept.append(Link(trace.hex(), span.hex()))
         if len(kept) > self._bounds.links:
             batch.counts["clipped", "links"] += 1
-        return Extras(given, hashed, tuple(kept[: self._bounds.links]), hashed_links)
+            del kept[self._bounds.links :]
+        if len(hashed) > 1:
+            hashed.sort()
+        return tuple(kept), hashed
+
+    def _all(self, attributes: Sequence[bytes], of: str) -> list[Said]:
+        if len(attributes) > self._bounds.attributes:
+            raise Unusable(
+                reasons.TOO_MANY_ATTRIBUTES, f"{of} of the span has {len(attributes)} attributes"
+            )
+        return list(map(self._attributes.__getitem__, attributes))
 
     def accept(
         self,
@@ -175,22 +168,24 @@ class SpanReader:
         end: int,
         status: bytes,
         said: list[Said],
-        extras: Extras,
+        given: list[Given],
+        events: Sequence[bytes],
+        links: tuple[Link, ...],
+        hashed_links: Sequence[bytes],
         batch: Batch,
     ) -> str:
         """Puts one span into ``batch`` and gives its role. ``trace_id`` is None and ``span_octets`` empty where
         the id is unusable, ``parent_octets`` empty where there is none; ``fault`` says why the span cannot be
-        joined. Raises Unusable, and Unjoinable for one with a fault."""
+        joined; ``given``: scores of its events. Raises Unusable, and Unjoinable for one with a fault."""
         try:
             head = _HEAD.pack(
-                span_octets, parent_octets, kind_number, start, end, len(said), len(extras.events)
+                span_octets, parent_octets, kind_number, start, end, len(said), len(events)
             )
         except struct.error as error:
             raise Unusable(reasons.WRONG_TYPE, "a time or the kind is out of range") from error
         interpreter = self._interpreter
         raw_name = name
         name = (interpreter.names.get(name) or interpreter.name(name, batch)) if name else ""
-        given, events, links, hashed_links = extras
         span_id = span_octets.hex() or None
 
         # --- what the attributes say
@@ -273,7 +268,7 @@ class SpanReader:
         spelled.sort()
         if events or hashed_links:
             spelled += events
-            spelled += sorted(hashed_links)
+            spelled += hashed_links
         state = self._hash.copy()
         state.update(b"\0".join((head, raw_name.encode(), status, origin.service_bytes, *spelled)))
         span = Span(

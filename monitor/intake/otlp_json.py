@@ -12,14 +12,14 @@ from monitor.intake import reasons
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
 from monitor.intake.envelope import Messages, Origin
-from monitor.intake.evaluations import Scorekeeper
+from monitor.intake.evaluations import Given, Scorekeeper
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose, hex_id
 from monitor.intake.json_messages import TRACES, Slicer, attributes_of
 from monitor.intake.json_values import LEVELS, JsonAttributes, whole_number
 from monitor.intake.loose import DECODER_ERRORS, Unusable, read_loosely
 from monitor.intake.meaning import Interpreter
-from monitor.intake.otlp import NOTHING, Origins, SpanReader
-from monitor.model import Source
+from monitor.intake.otlp import Origins, SpanReader
+from monitor.model import Link, Source
 
 _NO_RAW: Final = Raw()
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
@@ -139,9 +139,14 @@ class JsonTraces(Messages[_Span | bytes]):
         if self._keep and not self._origins.is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None
-        extras = NOTHING
-        if events or raw.links:
-            extras = self._reader.extras(_events(events), _links(raw.links or ()), batch)
+        given: list[Given] = []
+        hashed_events: Sequence[bytes] = ()
+        kept: tuple[Link, ...] = ()
+        hashed_links: Sequence[bytes] = ()
+        if events:
+            hashed_events = self._reader.events(_events(events), given)
+        if raw.links:
+            kept, hashed_links = self._reader.links(_links(raw.links), batch)
 
         trace = raw.trace_id
         trace_id = trace if trace in batch.spans else hex_id(trace or "", TRACE_BYTES)
@@ -169,7 +174,10 @@ class JsonTraces(Messages[_Span | bytes]):
             raw.end_time_unix_nano or 0,
             b"0\0" if status is None else _hashed(status),
             said,
-            extras,
+            given,
+            hashed_events,
+            kept,
+            hashed_links,
             batch,
         )
 
@@ -223,14 +231,10 @@ def _events(events: Sequence[_Event]) -> Iterator[tuple[int, str, Sequence[bytes
         yield time, event.name or "", list(map(bytes, event.attributes or ()))
 
 
-def _links(
-    links: Sequence[_Link],
-) -> Iterator[tuple[str | None, str | None, bytes, Sequence[bytes]]]:
+def _links(links: Sequence[_Link]) -> Iterator[tuple[bytes, bytes, Sequence[bytes]]]:
     for link in links:
-        trace, span = _octets(link.trace_id, TRACE_BYTES), _octets(link.span_id, SPAN_BYTES)
         yield (
-            trace.hex() or None,
-            span.hex() or None,
-            trace + span,
+            _octets(link.trace_id, TRACE_BYTES),
+            _octets(link.span_id, SPAN_BYTES),
             list(map(bytes, link.attributes or ())),
         )

@@ -13,12 +13,12 @@ from monitor.intake.attributes import ProtoAttributes
 from monitor.intake.batch import Batch
 from monitor.intake.config import IntakeConfig
 from monitor.intake.envelope import Messages, Origin
-from monitor.intake.evaluations import Scorekeeper
+from monitor.intake.evaluations import Given, Scorekeeper
 from monitor.intake.ids import SPAN_BYTES, TRACE_BYTES, IdFault, diagnose
 from monitor.intake.loose import Unusable
 from monitor.intake.meaning import Interpreter
-from monitor.intake.otlp import NOTHING, Origins, SpanReader
-from monitor.model import Source
+from monitor.intake.otlp import Origins, SpanReader
+from monitor.model import Link, Source
 
 _NO_TRACE: Final = bytes(TRACE_BYTES)
 _NO_SPAN: Final = bytes(SPAN_BYTES)
@@ -84,11 +84,16 @@ class ProtoTraces(Messages[wire.WireMessage | bytes]):
         if self._keep and not self._origins.is_kept(attributes, origin):
             batch.counts["ignored", "keep"] += 1
             return None
+        given: list[Given] = []
+        hashed_events: Sequence[bytes] = ()
+        kept: tuple[Link, ...] = ()
+        hashed_links: Sequence[bytes] = ()
         try:
             name = raw.name.decode()
-            extras = NOTHING
-            if events or links:
-                extras = self._reader.extras(_events(events), _links(links), batch)
+            if events:
+                hashed_events = self._reader.events(_events(events), given)
+            if links:
+                kept, hashed_links = self._reader.links(_links(links), batch)
         except UnicodeDecodeError as error:
             raise Unusable(reasons.NOT_UTF8, "a name is not UTF-8") from error
 
@@ -123,7 +128,10 @@ class ProtoTraces(Messages[wire.WireMessage | bytes]):
             raw.end_time_unix_nano,
             self._statuses.get(status) or self._status(status),
             said,
-            extras,
+            given,
+            hashed_events,
+            kept,
+            hashed_links,
             batch,
         )
 
@@ -167,16 +175,11 @@ def _events(events: Sequence[Any]) -> Iterator[tuple[int, str, Sequence[bytes]]]
         yield event.time_unix_nano, event.name.decode(), list(event.attributes)
 
 
-def _links(
-    links: Sequence[Any],
-) -> Iterator[tuple[str | None, str | None, bytes, Sequence[bytes]]]:
+def _links(links: Sequence[Any]) -> Iterator[tuple[bytes, bytes, Sequence[bytes]]]:
     for link in links:
         trace, span = link.trace_id, link.span_id
-        trace = trace if len(trace) == TRACE_BYTES and trace != _NO_TRACE else b""
-        span = span if len(span) == SPAN_BYTES and span != _NO_SPAN else b""
         yield (
-            trace.hex() or None,
-            span.hex() or None,
-            trace + span,
+            trace if len(trace) == TRACE_BYTES and trace != _NO_TRACE else b"",
+            span if len(span) == SPAN_BYTES and span != _NO_SPAN else b"",
             list(link.attributes),
         )
