@@ -76,6 +76,38 @@ class ProtoAttributes(Attributes):
         super().__init__(lookup, bounds)
         self._hits: dict[bytes, Hit | None] = {}
 
+    def __missing__(self, packed: bytes) -> Said:
+        """The same for the common attribute without a call: below 128 bytes every length has one byte."""
+        if len(packed) < _LONG:
+            try:
+                plain = packed
+                if packed[0] == _VALUE_FIELD:  # the Collector's order
+                    end = packed[1] + 2
+                    plain = packed[end:] + packed[:end]
+                at = plain[1] + 2
+                size = plain[at + 1]
+                if (
+                    plain[0] == _KEY_FIELD
+                    and plain[at] == _VALUE_FIELD
+                    and plain[at + 2] == _STRING
+                    and plain[at + 3] == size - 2
+                    and len(plain) == at + size + 2
+                    and plain.isascii()
+                ):
+                    key = plain[2:at]
+                    known = self._hits
+                    hit = known[key] if key in known else self._hit(key)
+                    said: Said = plain, None, REPEATS, None
+                    if hit is not None:
+                        said = plain, hit, hit.way, plain[at + 4 :].decode("ascii")
+                    if len(self) >= self._cache:
+                        self.clear()
+                    self[packed] = said
+                    return said
+            except IndexError:
+                pass
+        return super().__missing__(packed)
+
     def read(self, packed: bytes) -> Said:
         """What `anyvalue` makes of it, at a quarter of the cost for the common attribute: ASCII key, string or
         integer value, the lengths adding up. What looks odd is left to the parser."""

@@ -14,9 +14,13 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from monitor.intake import reasons
+from monitor.intake.anyvalue import varint
 from monitor.intake.attributes import Attributes, Said
+from monitor.intake.bounds import Bounds
+from monitor.intake.found import REPEATS, Hit, Lookup
 from monitor.intake.loose import DECODER_ERRORS, Unusable, check_depth, read_loosely
 
+_SHORT: Final = 120  # bytes of a string whose lengths, its own and its value's, have one byte
 LEVELS: Final = 3  # of JSON a nested list or map: arrayValue, values, the value
 _NO_RAW: Final = Raw()
 
@@ -42,14 +46,56 @@ class JsonAttributes(Attributes):
     # Not strict: numbers as strings.
     _decode = staticmethod(msgspec.json.Decoder(_KeyValue, strict=False).decode)
 
+    def __init__(self, lookup: Lookup, bounds: Bounds) -> None:
+        super().__init__(lookup, bounds)
+        self._keys: dict[str, tuple[bytes, Hit | None]] = {}
+
     def read(self, packed: bytes) -> Said:
-        return self._said(*self.key_value(packed))
+        """What `anyvalue` makes of it, at half the cost for the common attribute: a short string or integer."""
+        try:
+            pair = self._decode(packed)
+        except DECODER_ERRORS:
+            return self._said(*self._loosely(packed))
+        held = pair.value
+        if held is not None:
+            key = pair.key
+            prefix, hit = self._keys.get(key) or self._learn(key)
+            text = held.string_value
+            if text is not UNSET:
+                encoded = text.encode()
+                size = len(encoded)
+                if size <= _SHORT:
+                    plain = b"%b\x12%c\x0a%c%b" % (prefix, size + 2, size, encoded)
+                    return (
+                        (plain, None, REPEATS, None) if hit is None else (plain, hit, hit.way, text)
+                    )
+            number = held.int_value
+            if number is not UNSET and 0 <= number < 2**63:
+                encoded = varint(number)
+                plain = b"%b\x12%c\x18%b" % (prefix, len(encoded) + 1, encoded)
+                return (
+                    (plain, None, REPEATS, None) if hit is None else (plain, hit, hit.way, number)
+                )
+        return self._said(*self._value(pair, packed))
+
+    def _learn(self, key: str) -> tuple[bytes, Hit | None]:
+        """How a key is spelled, and where it belongs."""
+        encoded = key.encode()
+        known = b"\x0a" + varint(len(encoded)) + encoded if key else b"", self._lookup.hit(key)
+        if len(key) <= _SHORT:
+            if len(self._keys) >= self._cache:
+                self._keys.clear()
+            self._keys[key] = known
+        return known
 
     def key_value(self, packed: bytes) -> tuple[str, Any]:
         try:
             pair = self._decode(packed)
         except DECODER_ERRORS:
             return self._loosely(packed)
+        return self._value(pair, packed)
+
+    def _value(self, pair: _KeyValue, packed: bytes) -> tuple[str, Any]:
         value = pair.value
         if value is None:
             return pair.key, None
