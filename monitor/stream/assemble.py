@@ -23,6 +23,7 @@ from monitor.stream.commits import Commit, read_commits
 from monitor.stream.gates import GateReader
 from monitor.stream.lane import Lane
 from monitor.stream.lanes import LaneService
+from monitor.stream.own_settings import own_settings
 from monitor.stream.place import StateCommit
 from monitor.stream.recovery import Recovery, chunk_key, closed_keys, fold_records
 from monitor.stream.routing import Router
@@ -272,13 +273,7 @@ class AssembleService(LaneService):
 
     def __init__(self, settings: Settings, telemetry: Telemetry, **kwargs: Any) -> None:
         super().__init__(settings, telemetry, **kwargs)
-        content = settings.fold_settings()
-        self.ours = SettingsRecord(
-            FOLD_VERSION,
-            (settings.settings_revision, int(time.time() * 1000)),
-            content.sha256,
-            content.canonical(),
-        )
+        self.ours = own_settings(settings)
         self.router = Router(settings)
         self.states: dict[int, PartitionState] = {}
         self.sent: dict[
@@ -288,8 +283,8 @@ class AssembleService(LaneService):
         self.gates = GateReader(settings, beacon=self.beacon)
         self.ticker = Ticker(self.names.fragments, self.watch)
         for state, limit in (
-            ("open", content.lifecycle.open_bytes),
-            ("closed", content.lifecycle.closed_bytes),
+            ("open", settings.open_bytes),
+            ("closed", settings.closed_bytes),
         ):
             telemetry.bytes_limit.labels(state).set(limit)
 

@@ -17,6 +17,7 @@ from monitor.stream import clients, start, transaction
 from monitor.stream.commits import Commit, read_commits
 from monitor.stream.lane import Lane
 from monitor.stream.lanes import LaneService
+from monitor.stream.own_settings import own_settings
 from monitor.stream.placement import partition_of
 from monitor.stream.routing import Router
 from monitor.stream.transaction import Outbox
@@ -103,6 +104,9 @@ class IngestLane(Lane):
         final: bool,  # noqa: ARG002 - a clean stop leaves nothing behind
     ) -> None:
         router, count = self._service.router, self._settings.partitions
+        for tp in self._service.bare:
+            outbox.put(tp, None, codec.encode_fold_record(self._service.ours))
+        settings = outbox.records
         fragments = router.names.fragments
         tps = self._service.fragment_tps
         for done, (trace_id, payload) in enumerate(self._batch.encoded_fragments(), 1):
@@ -113,7 +117,7 @@ class IngestLane(Lane):
             key = orphan.fault_id
             tp = TopicPartition(fragments, partition_of(key, count))
             outbox.put(tp, key.encode(), codec.encode_fold_record(orphan))
-        self._fragments = outbox.records
+        self._fragments = outbox.records - settings
         for letter in self._batch.dead_letters:
             outbox.put(*router.route(letter))
 
@@ -122,6 +126,7 @@ class IngestLane(Lane):
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:  # noqa: ARG002
         telemetry, batch = self._telemetry, self._batch
+        self._service.bare = ()
         for (what, topic), count in self._read.items():
             metric = (
                 telemetry.input_records_total if what == "records" else telemetry.input_bytes_total
@@ -161,6 +166,10 @@ class IngestService(LaneService):
         self.fragment_tps = [
             TopicPartition(self.names.fragments, p) for p in range(settings.partitions)
         ]
+        self.ours = own_settings(settings)
+        # Fragments partitions whose log is empty: it begins with settings. An assemble stage that starts later
+        # must hold in memory whatever comes before them.
+        self.bare: Sequence[TopicPartition] = ()
         self.had_commits = False
         self.commits: Mapping[TopicPartition, Commit] = {}
 
@@ -176,6 +185,8 @@ class IngestService(LaneService):
         group = clients.group_id(self.settings, self.stage)
         self.had_commits = bool(await read_commits(self.commits_client, group))
         assert self._consumer is not None
+        ends = await self._consumer.end_offsets(self.fragment_tps)
+        self.bare = [tp for tp, end in ends.items() if end == 0]
         there = await self._consumer.topics()
         for topic in self.encodings:
             missing = topic not in there

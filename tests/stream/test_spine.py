@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from monitor.codec import decode_fold_record
+from monitor.model import SettingsRecord
 from monitor.stack import KafkaBroker
 from tests.chaos.lab import (
     SHORT_LIVES,
@@ -46,3 +48,32 @@ def test_every_trace_of_the_input_gets_one_verdict(
     assert {verdict["trace_id"] for verdict in verdicts} == traces
     assert spans_in_fragments(lab) == spans_in_input(lab)
     assert max(spans_in_fragments(lab).values()) == 1
+
+
+def test_a_log_that_ingest_begins_alone_begins_with_settings(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """An assemble stage that starts days later must not hold all of it in memory until it has said by what
+    settings it is to be judged."""
+    lab = Lab(kafka.bootstrap, unique, tmp_path, SHORT_LIVES)
+    lab.make_input()
+    lab.produce(agentdojo(300))
+    lab.start_worker(MONITOR_STAGES="ingest")
+    try:
+        lab.wait(
+            "every span in fragments", lambda: spans_in_fragments(lab) == spans_in_input(lab), 60
+        )
+        first: dict[int, bytes] = {}
+        for message in lab.read(lab.names.fragments):
+            first.setdefault(message.partition, message.value)
+        assert len(first) == lab.partitions
+        for raw in first.values():
+            record = decode_fold_record(raw)
+            assert isinstance(record, SettingsRecord)
+            assert record.sha256 == lab.settings().fold_settings().sha256
+        lab.start_worker(MONITOR_STAGES="assemble")
+        lab.wait("every life closed", lambda: lab.all_closed(), 60)
+        assert lab.stop_workers() == [0, 0]
+    finally:
+        lab.kill_workers()
+    assert_same(lab)
