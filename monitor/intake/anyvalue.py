@@ -17,8 +17,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from monitor.intake import reasons, wire
 from monitor.intake.loose import Unusable
 
-_DOUBLE: Final = struct.Struct("<d")
-_NAN: Final = _DOUBLE.pack(math.nan)
+DOUBLE: Final = struct.Struct("<d")
+_NAN: Final = DOUBLE.pack(math.nan)
 _VARINTS: Final = tuple(bytes((n,)) for n in range(128))
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -71,7 +71,7 @@ def _spelled(value: Any) -> bytes:
             return b"\x18" + varint(value & (2**64 - 1))
         case float():
             # + 0.0: minus zero becomes zero.
-            return b"\x21" + (_NAN if value != value else _DOUBLE.pack(value + 0.0))
+            return b"\x21" + (_NAN if value != value else DOUBLE.pack(value + 0.0))
         case list():
             return _field(b"\x2a", b"".join([_field(b"\x0a", _spelled(each)) for each in value]))
         case dict():

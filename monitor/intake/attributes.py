@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from monitor.intake import reasons
-from monitor.intake.anyvalue import hashed, of_key_value
+from monitor.intake.anyvalue import DOUBLE, hashed, of_key_value
 from monitor.intake.bounds import Bounds
 from monitor.intake.found import REPEATS, Hit, Lookup
 from monitor.intake.loose import Unusable, check_depth
@@ -17,9 +17,10 @@ from monitor.intake.wire import canonical
 
 _REMEMBERED: Final = 256  # bytes of an attribute that is worth remembering: longer ones are content
 _KEY_FIELD, _VALUE_FIELD = 0x0A, 0x12  # tags of a KeyValue
-_STRING, _INT = 0x0A, 0x18  # tags of an AnyValue
+_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tags of an AnyValue
 _ONE_BYTE: Final = 2  # bytes of an AnyValue whose integer has one byte
 _INT_BYTES: Final = 10  # of one that is not negative
+_DOUBLE_BYTES: Final = 9
 _LONG: Final = 128  # numbers below have one byte
 
 Hits = list[tuple[Hit, Any]]
@@ -109,8 +110,8 @@ class ProtoAttributes(Attributes):
         return super().__missing__(packed)
 
     def read(self, packed: bytes) -> Said:
-        """What `anyvalue` makes of it, at a quarter of the cost for the common attribute: ASCII key, string or
-        integer value, the lengths adding up. What looks odd is left to the parser."""
+        """What `anyvalue` makes of it, at a quarter of the cost for the common attribute: ASCII key, text or
+        number, the lengths adding up. What looks odd is left to the parser."""
         plain = canonical(packed)
         try:
             size = plain[1]
@@ -131,6 +132,13 @@ class ProtoAttributes(Attributes):
                         if hit is None:
                             return plain, None, REPEATS, None
                         return plain, hit, hit.way, number
+                elif kind == _DOUBLE and size == _DOUBLE_BYTES and plain[:at].isascii():
+                    held = DOUBLE.unpack_from(plain, start + 1)[0]
+                    if held == held and (held or not plain[-1]):  # no NaN, no negative zero
+                        hit = self._hit(plain[2:at])
+                        if hit is None:
+                            return plain, None, REPEATS, None
+                        return plain, hit, hit.way, held
         except IndexError:
             pass
         return self._said(*of_key_value(packed))

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from monitor.intake import reasons
-from monitor.intake.anyvalue import varint
+from monitor.intake.anyvalue import DOUBLE, varint
 from monitor.intake.attributes import Attributes, Said
 from monitor.intake.bounds import Bounds
 from monitor.intake.found import REPEATS, Hit, Lookup
@@ -51,7 +51,7 @@ class JsonAttributes(Attributes):
         self._keys: dict[str, tuple[bytes, Hit | None]] = {}
 
     def read(self, packed: bytes) -> Said:
-        """What `anyvalue` makes of it, at half the cost for the common attribute: a short string or integer."""
+        """What `anyvalue` makes of it, at half the cost for the common attribute: a short text or a number."""
         try:
             pair = self._decode(packed)
         except DECODER_ERRORS:
@@ -75,6 +75,12 @@ class JsonAttributes(Attributes):
                 plain = b"%b\x12%c\x18%b" % (prefix, len(encoded) + 1, encoded)
                 return (
                     (plain, None, REPEATS, None) if hit is None else (plain, hit, hit.way, number)
+                )
+            double = held.double_value
+            if double is not UNSET and double == double:
+                plain = b"%b\x12\x09\x21%b" % (prefix, DOUBLE.pack(double + 0.0))
+                return (
+                    (plain, None, REPEATS, None) if hit is None else (plain, hit, hit.way, double)
                 )
         return self._said(*self._value(pair, packed))
 

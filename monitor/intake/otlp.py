@@ -28,7 +28,7 @@ from monitor.intake.evaluations import (
     role_of,
     targets_of,
 )
-from monitor.intake.found import PER_SPAN, REPEATS, SCORES, Found
+from monitor.intake.found import PER_SPAN, REPEATS, SCORES, Found, text_of
 from monitor.intake.ids import IdFault
 from monitor.intake.loose import Unusable
 from monitor.intake.meaning import KIND_NAMES, Interpreter
@@ -36,7 +36,6 @@ from monitor.model import MEMBER, UNKNOWN, Link, Score, Source, Span, SpanDetail
 
 _HASH_BYTES: Final = 16
 _RESOURCE: Final = 4_096  # bytes of a resource that is worth remembering
-_SCORES: Final = 1_024  # bytes of score attributes that are worth remembering: a few scorers
 
 # Span and parent id, kind, start, end, number of attributes and events: the fixed part of what is hashed.
 _HEAD: Final = struct.Struct("<8s8siQQII")
@@ -108,7 +107,7 @@ class SpanReader:
         self._interpreter = interpreter
         self._keeper = keeper
         self._attributes = attributes
-        self._scores: dict[tuple[bytes, ...], tuple[Score, ...]] = {}
+        self._scales_differ = bool(config.scorers)
         self._hash = blake2b(key=config.token_key, digest_size=_HASH_BYTES, person=b"otlp-span")
 
     def events(
@@ -191,7 +190,6 @@ class SpanReader:
         # --- what the attributes say
         spelled = [each[0] for each in said]
         key: list[object] = [name]  # identifies the span's meaning if all in it repeats
-        score_key: list[bytes] = []
         ids: Hits = []
         scoring: Hits = []
         repeats = True
@@ -206,16 +204,15 @@ class SpanReader:
                 ids.append((hit, value))
             elif way == SCORES:
                 scoring.append((hit, value))
-                score_key.append(plain)
             else:
                 repeats = False
 
         # --- scores and meaning
         found = None
         scores: tuple[Score, ...] = ()
-        known = tuple(score_key) if scoring and repeats and not given else None
-        if known is not None and known in self._scores:
-            scores = self._scores[known]
+        plain_score = self._plain_score(scoring) if scoring and repeats and not given else None
+        if plain_score is not None:
+            scores = (plain_score,)
         elif scoring or given or not repeats:
             found = Found.of(scoring if repeats else hits(said))
             given = [*of_attributes(found), *given]
@@ -223,12 +220,6 @@ class SpanReader:
                 given = list(of_output(found, name))
             if given:
                 scores = self._keeper.accept(given, trace_id, span_id, source, batch)
-                if (
-                    known is not None
-                    and found.get("target_span") is None
-                    and len(scores) == len(given)
-                ):
-                    self._remember(known, scores)
         scored = bool(scores)
         if repeats:
             key.append(scored)
@@ -293,13 +284,28 @@ class SpanReader:
             siblings.append(span)
         return role if kind == MEMBER else KIND_NAMES[kind]
 
-    def _remember(self, given: tuple[bytes, ...], scores: tuple[Score, ...]) -> None:
-        """Scores by the attributes that gave them, which were all good and name no target."""
-        if sum(map(len, given)) > _SCORES:
-            return
-        if len(self._scores) >= self._bounds.cache:
-            self._scores.clear()
-        self._scores[given] = scores
+    def _plain_score(self, scoring: Hits) -> Score | None:
+        """What `Scorekeeper.accept` makes of one good score by name and value, at a tenth of the cost; None for
+        all else."""
+        if self._scales_differ:
+            return None
+        name = value = None
+        for hit, held in scoring:
+            field = hit.places[0].field if len(hit.places) == 1 else None
+            if field == "evaluation_name" and name is None:
+                name = text_of(held)
+            elif field == "evaluation_value" and value is None:
+                value = held
+            elif field != "evaluation_label":
+                return None
+        if (
+            name is not None
+            and len(name) <= self._bounds.label
+            and isinstance(value, float)
+            and 0.0 <= value <= 1.0
+        ):
+            return Score(name, UNKNOWN, value)
+        return None
 
 
 def _with_links(detail: SpanDetail | None, links: tuple[Link, ...]) -> SpanDetail:
