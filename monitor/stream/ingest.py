@@ -35,6 +35,7 @@ class IngestLane(Lane):
         self._batch = Batch()
         self._read: Counter[tuple[str, str]] = Counter()  # (what, topic), of the batch at hand
         self._newest: dict[str, int] = {}
+        self._begun: tuple[TopicPartition, ...] = ()  # logs that this transaction begins
         super().__init__(*args, **common)
 
     async def admit(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -104,7 +105,8 @@ class IngestLane(Lane):
         final: bool,  # noqa: ARG002 - a clean stop leaves nothing behind
     ) -> None:
         router, count = self._service.router, self._settings.partitions
-        for tp in self._service.bare:
+        self._begun, self._service.bare = self._service.bare, ()
+        for tp in self._begun:
             outbox.put(tp, None, codec.encode_fold_record(self._service.ours))
         settings = outbox.records
         fragments = router.names.fragments
@@ -126,7 +128,7 @@ class IngestLane(Lane):
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:  # noqa: ARG002
         telemetry, batch = self._telemetry, self._batch
-        self._service.bare = ()
+        self._begun = ()
         for (what, topic), count in self._read.items():
             metric = (
                 telemetry.input_records_total if what == "records" else telemetry.input_bytes_total
@@ -150,6 +152,8 @@ class IngestLane(Lane):
         self._read.clear()
         self._newest.clear()
         self._fragments = 0
+        self._service.bare = (*self._service.bare, *self._begun)
+        self._begun = ()
 
 
 class IngestService(LaneService):
@@ -169,7 +173,7 @@ class IngestService(LaneService):
         self.ours = own_settings(settings)
         # Fragments partitions whose log is empty: it begins with settings. An assemble stage that starts later
         # must hold in memory whatever comes before them.
-        self.bare: Sequence[TopicPartition] = ()
+        self.bare: tuple[TopicPartition, ...] = ()
         self.had_commits = False
         self.commits: Mapping[TopicPartition, Commit] = {}
 
@@ -185,8 +189,9 @@ class IngestService(LaneService):
         group = clients.group_id(self.settings, self.stage)
         self.had_commits = bool(await read_commits(self.commits_client, group))
         assert self._consumer is not None
-        ends = await self._consumer.end_offsets(self.fragment_tps)
-        self.bare = [tp for tp, end in ends.items() if end == 0]
+        if "assemble" not in self.settings.stages:  # else that stage sees to it
+            ends = await self._consumer.end_offsets(self.fragment_tps)
+            self.bare = tuple(tp for tp, end in ends.items() if end == 0)
         there = await self._consumer.topics()
         for topic in self.encodings:
             missing = topic not in there
