@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -17,12 +17,18 @@ from monitor.codec import encode_json
 from monitor.drift.messages import ScoreDelta
 from monitor.replay.clock import FileClock
 from monitor.replay.lines import Line, read
-from monitor.replay.runner import Replay, fold_fragments
+from monitor.replay.runner import Replay, Summary, fold_fragments
 from monitor.settings import Settings
 
 # Hashes of content made by a replay never leave its process; the same key each time makes runs comparable.
 REPLAY_TOKEN_KEY = "replay-of-files-keeps-no-content-0"
 
+EXIT_NOTHING_READ: Final = 1
+EMPTY: Final = "the files are empty"
+NOTHING_READ: Final = (
+    "no line is a span: a line is one span as one JSON object (`monitor schema span`), or a captured Kafka message "
+    "with `encoding` and `value_b64`"
+)
 PROGRESS_EVERY = 500  # lines between two looks at the bar
 
 
@@ -30,7 +36,8 @@ def replay(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE…", help="JSON lines: native spans or captured Kafka messages; .gz too."
+            metavar="FILE…",
+            help="JSON lines: native spans or captured Kafka messages, as they are or gzipped.",
         ),
     ],
     json: Annotated[
@@ -40,22 +47,42 @@ def replay(
         bool,
         typer.Option(
             "--fragments",
-            help="The files are a dump of the fragments topic (`monitor topics dump`): fold it as the worker did.",
+            help="The files are a dump of the fragments topic (`monitor topics dump`): fold it as the worker did. "
+            "No drift is computed and nothing is closed at the end.",
         ),
     ] = False,
 ) -> None:
     """The monitor on files, no broker: verdicts, incidents, drift, and what would have paged.
 
-    Thresholds, policies and times are the MONITOR_* settings, as for a worker.
+    Thresholds, policies and times are the MONITOR_* settings, as for a worker. Exit code 1 if nothing of the files
+    could be read.
     """
-    if fragments:
-        for folded in fold_fragments(files):
-            if not isinstance(folded, ScoreDelta):
-                _write(encode_json(folded))
-        return
     settings = settings_for_files()
+    report = None if json else Report(files, settings.page_scorers)
+    summary = _fold(files, report) if fragments else _replay(files, settings, report)
+    if report is not None:
+        report.print(report_console(), summary)
+    elif not fragments:
+        _write(encode_json(summary))
+    if not summary.lines or (summary.nothing_read and not fragments):
+        typer.secho(f"monitor: {NOTHING_READ if summary.lines else EMPTY}", fg="red", err=True)
+        raise typer.Exit(EXIT_NOTHING_READ)
+
+
+def _fold(files: list[Path], report: Report | None) -> Summary:
+    summary = Summary()
+    for record in fold_fragments(files, summary):
+        if isinstance(record, ScoreDelta):
+            continue
+        if report is None:
+            _write(encode_json(record))
+        else:
+            report.add(record)
+    return summary
+
+
+def _replay(files: list[Path], settings: Settings, report: Report | None) -> Summary:
     run = Replay(settings.intake_config(), settings.fold_settings(), settings.drift_settings())
-    report = None if json else Report()
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
@@ -64,7 +91,7 @@ def replay(
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=json or not console.is_terminal,
+        disable=report is None or not console.is_terminal,
     ) as progress:
         task = progress.add_task(
             "replay", total=sum(path.stat().st_size for path in files if path.exists()), lines=0
@@ -74,10 +101,7 @@ def replay(
                 _write(encode_json(record))
             else:
                 report.add(record)
-    if report is None:
-        _write(encode_json(run.summary))
-    else:
-        report.print(report_console(), run.summary)
+    return run.summary
 
 
 def _records(run: Replay, files: list[Path], progress: Progress, task: TaskID) -> Iterator[object]:

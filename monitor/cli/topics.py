@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import ConsumerRecord
 from pydantic import TypeAdapter
@@ -16,19 +19,30 @@ from pydantic import TypeAdapter
 from monitor.cli.kafka import committed_records, on_kafka
 from monitor.codec import encode_json
 from monitor.errors import TopicMismatch
+from monitor.replay.lines import read
 from monitor.settings import Settings
 from monitor.settings.values import Start
 from monitor.stream import clients, reset
 from monitor.stream.tables import changelog_specs
-from monitor.stream.topics import TopicSpec, largest_input, specs
+from monitor.stream.topics import (
+    KAFKA_MESSAGE_LIMIT,
+    TopicSpec,
+    largest_input,
+    partition_counts,
+    specs,
+)
 from monitor.stream.topics import check as check_topics
 from monitor.stream.topics import create as create_topics
 
 T = TypeVar("T")
 
-app = typer.Typer(help="The monitor's own topics: make, check, dump, cure.", no_args_is_help=True)
+app = typer.Typer(
+    help="The monitor's own topics: make, check, dump, cure; and send to an input topic.",
+    no_args_is_help=True,
+)
 
 StartAt: Final[TypeAdapter[str | datetime]] = TypeAdapter(cast(Any, Start))
+SEND_AT_ONCE: Final = 10_000  # messages waiting for their acknowledgement: bounds memory
 TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -103,16 +117,69 @@ def reset_partition(
 
 @app.command("dump")
 def dump(
-    topic: Annotated[str, typer.Argument(help="Any topic, e.g. monitor.fragments.")],
+    topic: Annotated[str, typer.Argument(help="Any topic, e.g. agent-spans or monitor.fragments.")],
 ) -> None:
-    """Write a topic's committed records, up to its end now, as JSON lines: input of `monitor replay`."""
+    """Write a topic's committed records, up to its end now, as JSON lines.
+
+    `monitor replay` reads those of an input topic of MONITOR_INPUTS, which says their encoding; `monitor replay
+    --fragments` those of the fragments topic.
+    """
     settings = Settings.load()
+    encoding = next((item.encoding for item in settings.inputs if item.topic == topic), None)
+    if encoding is None and topic not in _own_names(settings):
+        typer.secho(
+            f"monitor: MONITOR_INPUTS does not name {topic}: its encoding is left out, and `monitor replay` needs it",
+            fg="yellow",
+            err=True,
+        )
 
     async def run() -> None:
         async for record in committed_records(settings, topic):
-            sys.stdout.buffer.write(encode_json(_captured(record)) + b"\n")
+            sys.stdout.buffer.write(encode_json(captured(record, encoding)) + b"\n")
 
     on_kafka(run(), settings)
+
+
+@app.command("send")
+def send(
+    topic: Annotated[str, typer.Argument(help="An input topic, e.g. agent-spans.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…",
+            help="JSON lines: native spans, or captured messages, whose bytes are sent.",
+        ),
+    ],
+) -> None:
+    """Send each line of files as one message to an input topic, acknowledged by all replicas: to try the monitor out."""
+    settings = Settings.load()
+    if topic in _own_names(settings):
+        raise typer.BadParameter(f"{topic} is the monitor's own topic: only workers write to it")
+    sent = on_kafka(_send(settings, topic, files), settings)
+    typer.echo(f"sent {sent:,} messages to {topic}")
+
+
+async def _send(settings: Settings, topic: str, files: list[Path]) -> int:
+    async with clients.admin(settings) as admin:
+        if not await partition_counts(admin, [topic]):
+            raise TopicMismatch(
+                f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; an input topic belongs to its "
+                "sender: make it first"
+            )
+    sent = 0
+    async with AIOKafkaProducer(acks="all", **settings.kafka_client_args()) as producer:
+        waiting = []
+        for line, _ in read(files):
+            waiting.append(await producer.send(topic, line.value))
+            if len(waiting) == SEND_AT_ONCE:
+                sent += len(await asyncio.gather(*waiting))
+                waiting.clear()
+        sent += len(await asyncio.gather(*waiting))
+    return sent
+
+
+def _own_names(settings: Settings) -> set[str]:
+    return {spec.name for spec in _wanted(settings, KAFKA_MESSAGE_LIMIT)}
 
 
 def _wanted(settings: Settings, biggest: int) -> tuple[TopicSpec, ...]:
@@ -120,7 +187,8 @@ def _wanted(settings: Settings, biggest: int) -> tuple[TopicSpec, ...]:
     return (*specs(settings, largest_input=biggest), *changelog_specs(settings))
 
 
-def _captured(record: ConsumerRecord[bytes, bytes]) -> dict[str, object]:
+def captured(record: ConsumerRecord[bytes, bytes], encoding: str | None) -> dict[str, object]:
+    """A record as a line that `monitor replay` reads; ``encoding`` None: of a topic that is no input."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -128,6 +196,7 @@ def _captured(record: ConsumerRecord[bytes, bytes]) -> dict[str, object]:
         "timestamp": record.timestamp,
         "timestamp_type": TIMESTAMP_TYPES.get(record.timestamp_type, "CreateTime"),
         "key_b64": _b64(record.key),
+        **({} if encoding is None else {"encoding": encoding}),
         "value_b64": _b64(record.value),
     }
 

@@ -204,12 +204,16 @@ def _unread(line: Line) -> str:
     )
 
 
-def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLetter | ScoreDelta]:
+def fold_fragments(
+    paths: list[Path], summary: Summary | None = None
+) -> Iterator[Verdict | Incident | DeadLetter | ScoreDelta]:
     """The offline fold of a dump of the fragments topic: what the worker published, record for record.
 
     No ticks are added and nothing is closed at the end. Partitions are folded apart, in order of first record.
-    Raises UnreadableFile where a line is not a captured message or offsets of a partition do not rise.
+    ``summary``: is told lines and records. Raises UnreadableFile where a line is not a captured message or offsets
+    of a partition do not rise.
     """
+    summary = Summary() if summary is None else summary
     folds: dict[int, tuple[PartitionFold, int]] = {}
     for line in raw_lines(paths):
         message = captured_message(line)
@@ -224,4 +228,8 @@ def fold_fragments(paths: list[Path]) -> Iterator[Verdict | Incident | DeadLette
         folds[message.partition] = (fold, message.offset)
         appended = message.timestamp if message.timestamp_type == "LogAppendTime" else None
         fold.apply(message.offset, appended, decode_value(line.where, message))
-        yield from fold.drain().records
+        summary.lines += 1
+        for record in fold.drain().records:
+            if not isinstance(record, ScoreDelta):
+                summary.count(record)
+            yield record

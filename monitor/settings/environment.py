@@ -16,6 +16,9 @@ _SERVICE_NAME: Final = re.compile(
 )
 _SERVICE_URL: Final = re.compile(r"(tcp|udp|sctp)://.+")
 
+# Of the letters of both names, in order, in common: two wrong of eight, as slips of the pen are.
+_NEAR: Final = 0.75
+
 
 def injected_by_kubernetes(name: str, value: str) -> bool:
     """True for ``X_SERVICE_HOST``, ``X_SERVICE_PORT[_NAME]``, ``X_PORT_n_TCP…`` and ``X_PORT=tcp://…``."""
@@ -40,10 +43,11 @@ def ours(environ: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
 
 def unknown_names(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
     """One line of complaint for every name that no setting has, with the nearest that one has."""
-    names = sorted(known)
+    # Without the prefix: it is in every name, and would make all of them look alike.
+    names = {name.removeprefix(PREFIX): name for name in sorted(known)}
     faults = []
-    for name in sorted(set(environ) - set(names)):
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else "`monitor config` lists all names"
+    for name in sorted(set(environ) - set(names.values())):
+        near = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1, cutoff=_NEAR)
+        hint = f"did you mean {names[near[0]]}?" if near else "`monitor config` lists all names"
         faults.append(f"{name}: no such setting; {hint}")
     return faults

@@ -6,7 +6,9 @@ import jsonschema
 import pytest
 
 from monitor.cli import main as cli
+from monitor.cli.explain import NothingKnown
 from monitor.errors import InvalidSettings, MissingProgram, MonitorError, TopicMismatch
+from monitor.settings import Settings
 from monitor.stack import MissingBinaryError
 from tests.replay.test_replay import run, span
 
@@ -28,6 +30,32 @@ def test_config_masks_secrets() -> None:
     done = run("config", "--json", TOKEN_KEY="k" * 40)
     assert json.loads(done.stdout)["MONITOR_TOKEN_KEY"] == "***"
     assert "k" * 40 not in done.stdout + done.stderr
+
+
+def test_config_lists_every_setting_and_marks_those_that_are_set() -> None:
+    done = run("config", GROUP="mine", INSTANCE="")
+    rows = {row.split()[0]: row for row in done.stdout.splitlines() if row.strip()}
+    assert set(Settings.variables()) <= set(rows)
+    assert "(unset)" in rows["MONITOR_SASL_USERNAME"]
+    assert "(unset)" in rows["MONITOR_INSTANCE"]
+    assert [name for name, row in rows.items() if "environment" in row] == ["MONITOR_GROUP"]
+    values = json.loads(run("config", "--json", GROUP="mine").stdout)
+    assert set(values) == set(Settings.variables())
+    assert values["MONITOR_SASL_USERNAME"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("INPUT", "did you mean MONITOR_INPUTS?"),
+        ("BOOTSTRAP_SERVER", "did you mean MONITOR_BOOTSTRAP_SERVERS?"),
+        ("THRESHOLD_TOOL_CALL", "did you mean MONITOR_THRESHOLD__TOOL_CALL?"),
+        ("TYPO", "`monitor config` lists all names"),
+        ("KAFKA", "`monitor config` lists all names"),
+    ],
+)
+def test_only_a_name_that_is_near_is_proposed(name: str, hint: str) -> None:
+    assert f"MONITOR_{name}: no such setting; {hint}" in run("config", **{name: "x"}).stderr
 
 
 def test_config_says_what_the_budgets_come_to() -> None:
@@ -66,6 +94,7 @@ def test_the_span_schema_takes_a_span_and_refuses_a_wrong_one() -> None:
     [
         (InvalidSettings("x"), 2),
         (TopicMismatch("x"), 1),
+        (NothingKnown("x"), 1),
         (MissingProgram("x"), 3),
         (MissingBinaryError("x"), 3),
         (MonitorError("x"), 2),

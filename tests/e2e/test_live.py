@@ -64,7 +64,7 @@ def test_one_bad_span_pages_and_prometheus_sees_it(running: Services) -> None:
     shown = monitor(running, *command[1:], "--json").splitlines()
     assert [json.loads(line)["trace_id"] for line in shown] == [trace.trace_id]
     listed = monitor(running, "incidents", "list", "--service", SHELL_SERVICE).decode()
-    assert trace.trace_id in listed
+    assert alert.annotations["incident_id"] in listed
     assert "0.910" in monitor(running, *command[1:]).decode()
     total = 'sum(agent_monitor_incidents_total{reason="threshold",severity="critical"})'
     assert eventually(lambda: query(running, total)) >= 1
