@@ -95,7 +95,8 @@ $(STAMPS)/python: pyproject.toml $(STAMPS)/locked
 $(LIBS)/.complete: deploy/kafka/pom.xml
 	@$(MAKE) --no-print-directory java maven
 	rm -rf $(LIBS)
-	mvn --batch-mode --quiet -Dstyle.color=never --file deploy/kafka/pom.xml
+	@# Maven 3.8 ends its colours even where it has used none, on a pipe and a dumb terminal too.
+	mvn --batch-mode --quiet -Dstyle.color=never --file deploy/kafka/pom.xml 2>&1 | sed -u $$'s/\033\\[0*m//g; /^$$/d' >&2
 	@touch $@
 
 .PHONY: java
