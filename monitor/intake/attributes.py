@@ -21,6 +21,7 @@ _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tags of an AnyValue
 _ONE_BYTE: Final = 2  # bytes of an AnyValue whose integer has one byte
 _INT_BYTES: Final = 10  # of one that is not negative
 _DOUBLE_BYTES: Final = 9
+_SHORT_INT: Final = 3  # of an integer below 16,384: its number has two bytes
 _LONG: Final = 128  # numbers below have one byte
 
 Hits = list[tuple[Hit, Any]]
@@ -46,7 +47,8 @@ class Attributes(dict[bytes, Said]):
 
     def __missing__(self, packed: bytes) -> Said:
         said = self.read(packed)
-        if len(packed) <= _REMEMBERED:
+        # A double is a measurement: it does not come again.
+        if len(packed) <= _REMEMBERED and said[3].__class__ is not float:
             if len(self) >= self._cache:
                 self.clear()
             self[packed] = said
@@ -78,7 +80,7 @@ class ProtoAttributes(Attributes):
         self._hits: dict[bytes, Hit | None] = {}
 
     def __missing__(self, packed: bytes) -> Said:
-        """The same for the common attribute without a call: below 128 bytes every length has one byte."""
+        """As `read`, without a call for the common attribute: below 128 bytes every length has one byte."""
         if len(packed) < _LONG:
             try:
                 plain = packed
@@ -86,26 +88,43 @@ class ProtoAttributes(Attributes):
                     end = packed[1] + 2
                     plain = packed[end:] + packed[:end]
                 at = plain[1] + 2
+                key = plain[2:at]
                 size = plain[at + 1]
                 if (
                     plain[0] == _KEY_FIELD
                     and plain[at] == _VALUE_FIELD
-                    and plain[at + 2] == _STRING
-                    and plain[at + 3] == size - 2
                     and len(plain) == at + size + 2
-                    and plain.isascii()
+                    and key.isascii()
+                    and key
                 ):
-                    key = plain[2:at]
                     known = self._hits
-                    hit = known[key] if key in known else self._hit(key)
-                    said: Said = plain, None, REPEATS, None
-                    if hit is not None:
-                        said = plain, hit, hit.way, plain[at + 4 :].decode("ascii")
-                    if len(self) >= self._cache:
-                        self.clear()
-                    self[packed] = said
-                    return said
-            except IndexError:
+                    kind = plain[at + 2]
+                    value: Any = None
+                    if kind == _STRING and plain[at + 3] == size - 2:
+                        value = plain[at + 4 :].decode()
+                    elif kind == _DOUBLE and size == _DOUBLE_BYTES:
+                        value = DOUBLE.unpack_from(plain, at + 3)[0]
+                        if value != value or not value:  # NaN, or perhaps negative zero
+                            value = None
+                    elif kind == _INT and 0 < plain[-1] < _LONG:
+                        first = plain[at + 3]
+                        if size == _ONE_BYTE:
+                            value = first
+                        elif size == _SHORT_INT and first >= _LONG:
+                            value = first & 127 | plain[-1] << 7
+                    if value is not None:
+                        hit = known[key] if key in known else self._hit(key)
+                        said: Said = (
+                            (plain, None, REPEATS, None)
+                            if hit is None
+                            else (plain, hit, hit.way, value)
+                        )
+                        if kind != _DOUBLE:  # those do not come again
+                            if len(self) >= self._cache:
+                                self.clear()
+                            self[packed] = said
+                        return said
+            except (IndexError, UnicodeDecodeError):
                 pass
         return super().__missing__(packed)
 

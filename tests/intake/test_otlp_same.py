@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from monitor.intake.bounds import Bounds
 from monitor.intake.conventions import ROWS
 from monitor.intake.found import Lookup
 from monitor.intake.json_values import JsonAttributes, value_of
+from monitor.intake.loose import Unusable
 from monitor.intake.otlp_proto import sliced
 
 from .common import DATA, decode, messages, only
@@ -153,6 +154,44 @@ def test_an_attribute_is_spelled_in_one_way(key: str, value: Any) -> None:
     assert in_json.read(as_text)[0] == expected
     # And it is protobuf, of the same value.
     assert repr(of_key_value(expected)) == repr((key, value)).replace("-0.0", "0.0")
+
+
+@settings(deadline=None)
+@given(
+    scalars,
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=3),
+    st.booleans(),
+)
+def test_the_short_way_reads_what_the_parser_reads(
+    value: Any, changes: list[tuple[int, int]], is_flipped: bool
+) -> None:
+    """Of bytes spoiled anyhow: the same value, or the same refusal."""
+    [pair] = pairs({"gen_ai.agent.name": value})
+    packed = flipped(pair.SerializeToString()) if is_flipped else pair.SerializeToString()
+    spoiled = bytearray(packed)
+    for at, byte in changes:
+        if at < len(spoiled):
+            spoiled[at] = byte
+
+    def parsed(packed: bytes) -> Any:
+        key, got = of_key_value(packed)
+        return LOOKUP.hit(key), got
+
+    def read(packed: bytes) -> Any:
+        _, hit, _, got = ProtoAttributes(LOOKUP, Bounds())[packed]
+        return hit, got
+
+    hit, expected = outcome(parsed, bytes(spoiled))
+    assert outcome(read, bytes(spoiled)) == (hit, expected if hit is not None else repr(None))
+
+
+def outcome(way: Callable[[bytes], Any], packed: bytes) -> tuple[Any, str]:
+    """What is read, or the reason why not."""
+    try:
+        hit, got = way(packed)
+    except Unusable as unusable:
+        return "refused", unusable.reason
+    return hit, repr(got)
 
 
 @given(attribute_values)
