@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from grafana_foundation_sdk.builders import dashboard
 
+from dashboards.counting import RATE_WINDOW, increase
 from dashboards.panels import (
     PER_SECOND,
     RATE,
@@ -16,6 +19,8 @@ from dashboards.panels import (
     lines,
     rows,
 )
+
+_OF_SERVICE: Final = 'agent_monitor_incidents_total{service=~"$service"}'
 
 
 def build() -> dashboard.Dashboard:
@@ -31,10 +36,10 @@ def build() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "By reason",
-                "Incidents opened a second.",
-                PER_SECOND,
+                "Incidents opened in the time up to each point.",
+                SHORT,
                 Query(
-                    f'sum by (reason) (rate(agent_monitor_incidents_total{{service=~"$service"}}{RATE}))',
+                    "sum by (reason) " + increase(_OF_SERVICE, RATE_WINDOW),
                     "{{reason}}",
                 ),
                 stacked=True,
@@ -44,10 +49,10 @@ def build() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "By severity",
-                "`critical` pages, `warning` waits for the morning, `info` is recorded.",
-                PER_SECOND,
+                "Incidents opened in the time up to each point. `critical` pages, `warning` waits for the morning, `info` is recorded.",
+                SHORT,
                 Query(
-                    f'sum by (severity) (rate(agent_monitor_incidents_total{{service=~"$service"}}{RATE}))',
+                    "sum by (severity) " + increase(_OF_SERVICE, RATE_WINDOW),
                     "{{severity}}",
                 ),
                 stacked=True,
@@ -60,7 +65,7 @@ def build() -> dashboard.Dashboard:
                 "Incidents opened in the last 24 hours by service, reason and severity.",
                 SHORT,
                 Query(
-                    'topk(20, sum by (service, reason, severity) (increase(agent_monitor_incidents_total{service=~"$service"}[24h])) > 0)',
+                    f"topk(20, sum by (service, reason, severity) {increase(_OF_SERVICE, '24h')} > 0)",
                     "incidents",
                 ),
             )
@@ -71,7 +76,7 @@ def build() -> dashboard.Dashboard:
                 "Which declared chain of steps was found. Each is one incident a trace.",
                 SHORT,
                 Query(
-                    "topk(20, sum by (policy, severity) (increase(agent_monitor_policy_incidents_total[24h])) > 0)",
+                    f"topk(20, sum by (policy, severity) {increase('agent_monitor_policy_incidents_total', '24h')} > 0)",
                     "incidents",
                 ),
             )

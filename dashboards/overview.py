@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
+from dashboards.counting import RATE_WINDOW, increase
 from dashboards.panels import (
     PER_SECOND,
     RATE,
@@ -43,7 +44,7 @@ def build() -> dashboard.Dashboard:
                 "Critical incidents, 1 h",
                 "Critical incidents opened in the last hour. One trace may open several.",
                 SHORT,
-                Query('sum(increase(agent_monitor_incidents_total{severity="critical"}[1h]))'),
+                Query("sum" + increase('agent_monitor_incidents_total{severity="critical"}', "1h")),
                 (1, YELLOW),
                 (10, RED),
                 empty="0",
@@ -67,7 +68,7 @@ def build() -> dashboard.Dashboard:
                 "Share of closed traces whose span identity is broken: no causal chain of them can be trusted.",
                 RATIO,
                 Query(
-                    'sum(rate(agent_monitor_forensics_total{status="rejected"}[15m])) / sum(rate(agent_monitor_forensics_total[15m]))'
+                    'sum(agent_monitor:traces_closed:increase15m{status="rejected"}) / sum(agent_monitor:traces_closed:increase15m)'
                 ),
                 (0.001, YELLOW),
                 (0.01, RED),
@@ -125,10 +126,11 @@ def build() -> dashboard.Dashboard:
         .with_panel(
             lines(
                 "Incidents by reason",
-                "Incidents opened a second. `threshold`: one span's score; `policy`: a composed attack; `identity`: broken span ids; `scalar`: a valid mean; `fault`: the monitor's own.",
-                PER_SECOND,
+                "Incidents opened in the time up to each point. `threshold`: one span's score; `policy`: a composed attack; `identity`: broken span ids; `scalar`: a valid mean; `fault`: the monitor's own.",
+                SHORT,
                 Query(
-                    f"sum by (reason, severity) (rate(agent_monitor_incidents_total{RATE}))",
+                    "sum by (reason, severity) "
+                    + increase("agent_monitor_incidents_total", RATE_WINDOW),
                     "{{reason}} {{severity}}",
                 ),
                 stacked=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
+from dashboards.counting import increase
 from dashboards.panels import (
     BYTES,
     PER_SECOND,
@@ -160,7 +161,7 @@ def build() -> dashboard.Dashboard:
                 "Raw values of spans that became `unknown`: what to add to MONITOR_CONVENTIONS.",
                 SHORT,
                 Query(
-                    "topk(20, sum by (raw) (increase(agent_monitor_unknown_roles_total[24h])) > 0)",
+                    f"topk(20, sum by (raw) {increase('agent_monitor_unknown_roles_total', '24h')} > 0)",
                     "spans",
                 ),
             )

@@ -11,6 +11,7 @@ from typing import Any
 import promql_parser
 import yaml
 
+from dashboards.counting import increase
 from monitor.telemetry import Telemetry
 
 RULES = Path(__file__).resolve().parents[1] / "deploy/prometheus/rules"
@@ -43,8 +44,27 @@ def known_labels() -> dict[str, frozenset[str]]:
     known["ALERTS"] = frozenset({"alertname", "alertstate", "severity"})
     for rule in rules():
         if "record" in rule:
-            known[rule["record"]] = frozenset({"service", "stage", "topic"})
+            # What it sums by; where it sums nothing, what the recorded series before it have.
+            groups = re.findall(r"\bby \(([^)]*)\)", rule["expr"])
+            named = frozenset(label.strip() for group in groups for label in group.split(","))
+            known[rule["record"]] = named or frozenset().union(
+                *(labels for name, labels in known.items() if name in rule["expr"])
+            )
     return known
+
+
+def plain_counting(expression: str) -> list[str]:
+    """Counters of an expression under a `rate` or `increase` that misses the first sample of a series."""
+    text = " ".join(expression.split())
+    found = []
+    for series, window in re.findall(r"\b(?:rate|increase)\(([^\[\]]+)\[([^\]]+)\]\)", text):
+        whole = increase(series, window)
+        if (
+            text.count(whole) != len(re.findall(rf"increase\({re.escape(series)}\[", text))
+            or f"rate({series}[" in text
+        ):
+            found.append(series)
+    return found
 
 
 def walk(node: Any) -> Iterator[Any]:

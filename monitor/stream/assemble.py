@@ -74,6 +74,8 @@ class AssembleLane(Lane):
             admitted |= await self._restore(gone, commits)
         for tp in admitted:
             self._service.sent.pop(tp.partition, None)
+            # The mark from which this process counts: what its first transaction does is told, too.
+            self._telemetry.observe_fold_counters(tp.partition, states[tp.partition].fold.counters)
         return admitted
 
     async def _restore(

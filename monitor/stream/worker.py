@@ -24,7 +24,10 @@ from monitor.stream.assemble import AssembleService
 from monitor.stream.ingest import IngestService
 from monitor.stream.keyed import AGENTS
 from monitor.stream.tables import changelog_specs
+from monitor.stream.topics import TopicNames
 from monitor.telemetry import Telemetry
+from monitor.telemetry.known import AGENT_REASONS, FRAGMENT_REASONS
+from monitor.trace.records import FRAGMENTS_TOPIC
 from monitor.web import Readiness, WebServer, create_web
 
 OK: Final = 0
@@ -64,12 +67,22 @@ async def ensure_topics(settings: Settings) -> None:
             await asyncio.sleep(_SETTLE_SECONDS / 10)
 
 
+def _show_at_zero(telemetry: Telemetry, settings: Settings) -> None:
+    """Whatever these settings let be counted: a series that is born with its first burst shows no increase."""
+    names = TopicNames(settings.topic_prefix)
+    telemetry.declare_inputs([spec.topic for spec in settings.inputs])
+    telemetry.declare_dead_letters({FRAGMENTS_TOPIC, names.fragments}, FRAGMENT_REASONS)
+    telemetry.declare_dead_letters((names.incidents, names.score_deltas), AGENT_REASONS)
+    telemetry.declare_policies(policy.name for policy in settings.fold_settings().policies)
+
+
 class Worker:
     """`run` is the whole life; `port` is the web server's once it runs."""
 
     def __init__(self, settings: Settings, telemetry: Telemetry | None = None) -> None:
         self._settings = settings
         self.telemetry = telemetry if telemetry is not None else Telemetry()
+        _show_at_zero(self.telemetry, settings)
         self.stages = tuple(
             stage(settings, self.telemetry)
             for stage in (IngestService, AssembleService)

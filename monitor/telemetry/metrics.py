@@ -12,6 +12,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from monitor.telemetry import known
 from monitor.telemetry.labels import BoundedLabel
 from monitor.telemetry.spec import Declarations, MetricSpec
 
@@ -34,33 +35,6 @@ TOPICS: Final = 50
 POLICIES: Final = 100
 SCORE_KEYS: Final = 500  # x 16 series each
 DRIFT_KEYS: Final = 3_000  # 200 services x 3 scorers x 5 roles, x 4 series each
-
-# What the fold counts (`Output.count`), and what it means.
-FOLD_EVENTS: Final = {
-    "spans": "spans folded, re-deliveries included",
-    "late_spans": "spans that found their trace closed and still in memory",
-    "late_scores": "scores that did",
-    "past_max_spans": "spans past max_spans, or past the closed budget: judged and counted, not kept",
-    "continued": "traces that took over what a cut one had left",
-    "cut": "traces closed by a limit; they enter no drift sums",
-    "revised": "closed traces judged again for what came late",
-    "unpublished": "closings without a verdict: no GenAI or scored span, or scores only",
-    "judge_errors": "exceptions while judging a trace: each is a critical incident",
-    "scores_replaced": "scores in whose place a later one by the same scorer version has come",
-    "scores_of_no_member": "scores whose span is an evaluator or guardrail: each is a dead letter",
-    "span_not_in_memory": "scores whose span never came while their trace was in memory",
-    "evicted_by_budget": "closed traces that left memory early, for want of closed_bytes",
-    "residues_dropped": "what cut traces had left, dropped for want of memory",
-    "faults": "spans whose identity is unusable, joined to their trace as faults",
-    "orphans": "spans without a usable trace id",
-    "undecodable": "records of our own topic that do not decode: each is a dead letter",
-    "not_log_append_time": "records without a broker's time stamp: no time passed for them",
-    "gates_applied": "changes of the cardinality gate",
-    "gates_passed_over": "older ones, passed over",
-    "settings_applied": "changes of settings",
-    "settings_passed_over": "settings that were in force already, or ranked lower",
-    "resets": "states given up by `monitor topics reset-partition`",
-}
 
 
 class Metrics:
@@ -153,9 +127,11 @@ class Metrics:
         self.build_info.labels(
             version=metadata.version("agent-trace-monitor"), python=platform.python_version()
         ).set(1)
+        self.started_timestamp_seconds = d.gauge("started_timestamp_seconds", "When this worker started: a series that is younger than this counts from 0.", unit="seconds since 1970", by="worker")
         self.labels_folded_total = d.counter("labels_folded_total", "Label values that a dashboard shows as `other`, by label.", "label", unit="values", by="telemetry")
 
         # fmt: on
+        known.show_at_zero(self)
         self.services = self._bounded("service", SERVICES)
         self.scorers = self._bounded("scorer", SCORERS)
         self.model_versions = self._bounded("model_version", MODEL_VERSIONS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from monitor.drift.report import DriftReport, GateState, MixEvidence, MixReport
 from monitor.model import DeadLetter, Incident, Verdict
+from monitor.telemetry.known import INPUT_REASONS, SEVERITIES
 from monitor.telemetry.labels import OTHER, clean
 from monitor.telemetry.metrics import DRIFT_KEYS, Metrics
 from monitor.trace.reduce import POLICY_DECOMPOSABLE
@@ -32,7 +33,8 @@ class Telemetry(Metrics):
     ) -> None:
         super().__init__(registry if registry is not None else CollectorRegistry())
         self.now = now
-        self._counted: dict[tuple[int, str], int] = {}  # fold counters as last seen
+        self.started_timestamp_seconds.set(now())
+        self._counted: dict[int, dict[str, int]] = {}  # by partition: fold counters as last seen
         self._decisions = _StateGauge(self.drift_decision, DRIFT_KEYS)
         self._gates = _StateGauge(self.cardinality_gate, DRIFT_KEYS)
         self._mixes: set[tuple[str, ...]] = set()
@@ -124,13 +126,16 @@ class Telemetry(Metrics):
         """Add what a fold's own counters grew by since they were last seen.
 
         The first sight of a partition sets the mark only: what a restored fold counted in an earlier
-        life was counted by the process that folded it.
+        life was counted by the process that folded it. An event that comes up later counts from 0.
         """
+        seen = self._counted.get(partition)
+        self._counted[partition] = dict(counters)
+        if seen is None:
+            return
         for event, count in counters.items():
-            before = self._counted.get((partition, event))
-            self._counted[partition, event] = count
-            if before is not None and count > before:
-                self.fold_events_total.labels(event).inc(count - before)
+            new = count - seen.get(event, 0)
+            if new > 0:
+                self.fold_events_total.labels(event).inc(new)
 
     # --- drift --------------------------------------------------------------------------------------
 
@@ -265,13 +270,26 @@ class Telemetry(Metrics):
                 self.settings_outranked,
             ):
                 _remove(gauge, (str(partition),))
-            for key in [key for key in self._counted if key[0] == partition]:
-                del self._counted[key]
+            self._counted.pop(partition, None)
 
-    def declare_inputs(self, topics: Iterable[str]) -> None:
+    def declare_inputs(self, topics: Collection[str]) -> None:
         """Show 0 for every configured input: one that never spoke must alert as silent, too."""
         for topic in topics:
             self.input_records_total.labels(self.topics.fold(topic))
+            self.input_bytes_total.labels(self.topics.fold(topic))
+        self.declare_dead_letters(topics, INPUT_REASONS)
+
+    def declare_dead_letters(self, topics: Iterable[str], reasons: Collection[str]) -> None:
+        """Show 0 for every reason for which something of these topics may be refused."""
+        for topic in topics:
+            for reason in reasons:
+                self.dead_letters_total.labels(reason, self.topics.fold(topic))
+
+    def declare_policies(self, names: Iterable[str]) -> None:
+        """Show 0 for every policy of our settings (those in force may be another worker's: they count from nothing)."""
+        for name in names:
+            for severity in SEVERITIES:
+                self.policy_incidents_total.labels(self.policies.fold(name), severity)
 
     def beat(self, stage: str) -> None:
         """A loop went round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitor.telemetry.metrics import FOLD_EVENTS
+from monitor.telemetry.known import FOLD_EVENTS
 from monitor.telemetry.observe import Telemetry
 
 _HEAD: Final = """\

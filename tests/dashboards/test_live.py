@@ -10,7 +10,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,23 @@ def prometheus(
     prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
     """It scrapes a worker in which something of everything happens, twice a second."""
-    rules = tmp_path_factory.mktemp("rules")
+    telemetry = Telemetry()
+    folder = tmp_path_factory.mktemp("rules")
+    with scraped(telemetry, lambda: happen(telemetry), folder) as server:
+        wait_for(server, "count_over_time(agent_monitor_build_info[1m]) > 4")
+        wait_for(server, "agent_monitor:critical_incidents_per_trace:ratio30m")
+        yield server
+
+
+@contextmanager
+def scraped(
+    telemetry: Telemetry, happens: Callable[[], None], folder: Path
+) -> Iterator[Prometheus]:
+    """A Prometheus with our rules, every second, on the /metrics of a worker where ``happens`` is called."""
     for path in RULES.glob("*.yml"):
-        (rules / path.name).write_text(
+        (folder / path.name).write_text(
             path.read_text("utf-8").replace("interval: 30s", "interval: 1s")
         )
-    telemetry = Telemetry()
     stop = threading.Event()
     ports: list[int] = []
 
@@ -60,7 +72,7 @@ def prometheus(
         async with WebServer(app, "127.0.0.1", 0) as server:
             ports.append(server.port)
             while not stop.is_set():
-                happen(telemetry)
+                happens()
                 await asyncio.sleep(0.2)
 
     worker = threading.Thread(target=lambda: asyncio.run(serve()))
@@ -70,11 +82,9 @@ def prometheus(
             time.sleep(0.01)
         with Prometheus(
             targets={"agent-monitor": [f"127.0.0.1:{ports[0]}"]},
-            rule_files=sorted(rules.glob("*.yml")),
+            rule_files=sorted(folder.glob("*.yml")),
             interval="1s",
         ) as server:
-            wait_for(server, "count_over_time(agent_monitor_build_info[1m]) > 4")
-            wait_for(server, "agent_monitor:critical_incidents_per_trace:ratio30m")
             yield server
     finally:
         stop.set()
@@ -184,7 +194,7 @@ def wait_for(server: Prometheus, query: str) -> None:
 
 
 def test_every_panel_has_data(prometheus: Prometheus) -> None:
-    asked = [query for text in build.rendered().values() for query in queries(json.loads(text))]
+    asked = all_queries()
     assert len(asked) > 50
     empty = [query for query in asked if not ask(prometheus, query)]
     assert [query for query in empty if not any(part in query for part in MAY_BE_EMPTY)] == []
@@ -202,3 +212,32 @@ def test_no_rule_fails(prometheus: Prometheus) -> None:
     assert rules["AgentMonitorHeartbeat"]["state"] == "firing"
     assert rules["AgentMonitorDrift"]["state"] in ("pending", "firing")
     assert rules["AgentMonitorDown"]["state"] == "inactive"
+
+
+def test_a_burst_under_labels_never_seen_before_is_counted(
+    prometheus_binary: Path, tmp_path: Path
+) -> None:
+    """A series that is born at 60 has no sample at 0 before it: `increase` sees nothing, and the alert was silent."""
+    telemetry = Telemetry()
+    with scraped(telemetry, lambda: None, tmp_path) as server:
+        wait_for(server, "count_over_time(agent_monitor_build_info[1m]) > 2")
+        telemetry.dead_letters_total.labels("not_json", "agent-spans").inc(60)
+        telemetry.observe_incident(incident(reason="policy", policy="exfil"))
+        refused = 'agent_monitor:dead_letters:increase10m{reason="not_json",topic="agent-spans"}'
+        wait_for(server, refused)
+        wait_for(server, 'ALERTS{alertname="AgentMonitorDeadLetters",alertstate="pending"}')
+        assert value_of(server, refused) == 60
+        assert value_of(server, "sum(increase(agent_monitor_dead_letters_total[10m]))") == 0
+        policies = next(query for query in all_queries() if "policy_incidents_total" in query)
+        assert value_of(server, policies) == 1
+        opened = next(query for query in all_queries() if "[1h]" in query and "critical" in query)
+        assert value_of(server, opened) == 1
+
+
+def value_of(server: Prometheus, query: str) -> float:
+    [result] = ask(server, query)
+    return float(result["value"][1])
+
+
+def all_queries() -> list[str]:
+    return [query for text in build.rendered().values() for query in queries(json.loads(text))]

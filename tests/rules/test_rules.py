@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.promql import RULES, alerts, faults, rules
+from dashboards.counting import increase
+from tests.promql import RULES, alerts, faults, plain_counting, rules
 
 CASES = sorted((RULES.parent / "tests").glob("*.yml"))
 RUNBOOKS = RULES.parents[2] / "docs/runbooks"
@@ -46,6 +47,22 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
 def test_a_rule_asks_for_what_the_monitor_has(rule: dict[str, str]) -> None:
     assert faults(rule["expr"]) == []
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_counts_the_first_sample_of_a_series(rule: dict[str, str]) -> None:
+    """A burst under a label not seen before makes a series that is born at 60: no `increase` has seen it grow."""
+    assert plain_counting(rule["expr"]) == []
+
+
+def test_the_check_itself_finds_a_counter_that_misses_the_first_sample() -> None:
+    for function in ("rate", "increase"):
+        assert plain_counting(f"sum({function}(agent_monitor_spans_total[5m]))") == [
+            "agent_monitor_spans_total"
+        ]
+    good = increase("agent_monitor_spans_total", "5m")
+    assert plain_counting(f"sum {good}") == []
+    assert plain_counting(f"sum {good} + sum(increase(agent_monitor_spans_total[5m]))") != []
 
 
 def test_the_check_itself_finds_a_slip_of_the_pen() -> None:

@@ -11,8 +11,15 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.drift.report import GateState
+from monitor.intake.reasons import REASONS
 from monitor.telemetry import Telemetry
-from monitor.telemetry.metrics import FOLD_EVENTS
+from monitor.telemetry.known import (
+    AGENT_REASONS,
+    FOLD_EVENTS,
+    FRAGMENT_REASONS,
+    INPUT_REASONS,
+    OPEN_LABELS,
+)
 from tests.telemetry.records import (
     dead_letter,
     drift_report,
@@ -57,6 +64,38 @@ def test_the_registry_holds_what_is_declared_and_nothing_else() -> None:
     for family in families:
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(by_name[sample.name].labels), sample.name
+
+
+def test_what_can_be_known_beforehand_stands_at_zero() -> None:
+    """A series that is born with its first burst shows Prometheus no increase."""
+    telemetry = Telemetry()
+    telemetry.declare_inputs(["agent-spans"])
+    telemetry.declare_policies(["exfil"])
+    there = {
+        sample.name
+        for family in telemetry.registry.collect()
+        for sample in family.samples
+        if not sample.value
+    }
+    for spec in telemetry.specs:
+        if spec.kind != "gauge" and not OPEN_LABELS & set(spec.labels):
+            assert set(spec.series_names()) <= there, spec.name
+
+
+def test_every_reason_of_a_dead_letter_stands_in_the_one_list() -> None:
+    """What intake refuses has its own list; the fold's and the shell's reasons are read from their source."""
+    root = Path(__file__).parents[2] / "monitor"
+    source = "\n".join(
+        path.read_text("utf-8")
+        for part in ("trace", "stream")
+        for path in (root / part).glob("*.py")
+    )
+    letters = re.findall(r"DeadLetter\(\s*reason=\"(\w+)\"", source)
+    letters += re.findall(r"_refused_score\(\"(\w+)\"", source)
+    letters += re.findall(r"_dead_letter\(message, \"(\w+)\"", source)
+    listed = {*INPUT_REASONS, *FRAGMENT_REASONS, *AGENT_REASONS} - set(REASONS)
+    assert set(letters) == listed
+    assert len(letters) == len(listed) == 6
 
 
 def test_promtool_finds_nothing_to_say(promtool: Path) -> None:

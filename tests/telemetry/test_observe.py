@@ -126,6 +126,7 @@ def test_counters_of_a_restored_fold_are_not_counted_twice(telemetry: Telemetry)
     telemetry.observe_fold_counters(3, {"ticks": 100})
     telemetry.observe_fold_counters(3, {"ticks": 107, "cut": 2})
     assert value(telemetry, "fold_events_total", event="ticks") == 7
+    assert value(telemetry, "fold_events_total", event="cut") == 2  # first seen after the mark
     telemetry.forget_partition("assemble", "monitor.fragments", 3)
     telemetry.observe_fold_counters(3, {"ticks": 200})
     assert value(telemetry, "fold_events_total", event="ticks") == 7
@@ -271,8 +272,14 @@ def test_inputs_show_zero_before_the_first_record(telemetry: Telemetry) -> None:
     """`increase(...) == 0` needs a series: an input that never spoke must alert, too."""
     telemetry.declare_inputs(["agent-spans"])
     assert value(telemetry, "input_records_total", topic="agent-spans") == 0
+    refused = {"reason": "not_json", "topic": "agent-spans"}
+    assert value(telemetry, "dead_letters_total", **refused) == 0
 
 
 def test_a_loop_that_went_round_says_when(telemetry: Telemetry) -> None:
     telemetry.beat("ingest")
     assert value(telemetry, "heartbeat_timestamp_seconds", stage="ingest") == 1000.0
+
+
+def test_a_worker_says_when_it_started(telemetry: Telemetry) -> None:
+    assert value(telemetry, "started_timestamp_seconds") == 1000.0
