@@ -224,19 +224,16 @@ def test_a_burst_under_labels_never_seen_before_is_counted(
         telemetry.dead_letters_total.labels("not_json", "agent-spans").inc(60)
         telemetry.observe_incident(incident(reason="policy", policy="exfil"))
         refused = 'agent_monitor:dead_letters:increase10m{reason="not_json",topic="agent-spans"}'
-        wait_for(server, refused)
-        wait_for(server, 'ALERTS{alertname="AgentMonitorDeadLetters",alertstate="pending"}')
-        assert value_of(server, refused) == 60
-        assert value_of(server, "sum(increase(agent_monitor_dead_letters_total[10m]))") == 0
         policies = next(query for query in all_queries() if "policy_incidents_total" in query)
-        assert value_of(server, policies) == 1
         opened = next(query for query in all_queries() if "[1h]" in query and "critical" in query)
-        assert value_of(server, opened) == 1
-
-
-def value_of(server: Prometheus, query: str) -> float:
-    [result] = ask(server, query)
-    return float(result["value"][1])
+        for query in (
+            f"{refused} == 60",
+            "sum(increase(agent_monitor_dead_letters_total[10m])) == 0",
+            f"{policies} == 1",
+            f"{opened} == 1",
+            'ALERTS{alertname="AgentMonitorDeadLetters",alertstate="pending"}',
+        ):
+            wait_for(server, query)
 
 
 def all_queries() -> list[str]:
