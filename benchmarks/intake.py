@@ -179,10 +179,11 @@ def through(encoding: Encoding, lines: Sequence[Line]) -> int:
             )
             intake.decode(encoding, "agent-spans", 0, records, batch)
             first += len(records)
-            size = sum(map(len, (batch.spans or batch.scores).values()))
+            counts = batch.counts.items()  # by role and scorer: few
+            size = sum(n for (what, _), n in counts if what in ("spans", "detached_scores"))
         for _ in batch.fragments():
             pass
-        items += size
+        items += sum(map(len, (batch.spans or batch.scores).values()))
     return items
 
 
