@@ -69,7 +69,8 @@ async def fold_records(fold: PartitionFold, records: Sequence[Any]) -> int:
     step = time.monotonic()
     for count, record in enumerate(records):
         value = record.value or b""
-        fold.apply(record.offset, append_time(record), value)
+        for _ in fold.steps(record.offset, append_time(record), value):
+            await asyncio.sleep(0)
         size += len(value)
         if count & 15 == 15 and time.monotonic() - step > STEP_SECONDS:
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ batch or a fragment ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from monitor.codec import decode_fold_record
 from monitor.errors import UndecodableRecord
@@ -67,6 +67,12 @@ class PartitionFold:
         timestamp_ms  its LogAppendTime; None where the record has another time type: it passes no time
         raw           its value; content that does not decode is counted, named in a dead letter, skipped
         """
+        for _ in self.steps(offset, timestamp_ms, raw):
+            pass
+
+    def steps(self, offset: int, timestamp_ms: int | None, raw: bytes) -> Iterator[None]:
+        """The same, stopping on the way where it takes long: a moment at which many large traces close must not
+        keep a worker from its heartbeats. Until it has come to its end the fold answers nothing."""
         record: FoldRecord | None = None
         error = ""
         try:
@@ -85,7 +91,7 @@ class PartitionFold:
         if lives is not None:
             vt = self._time.vt
             if lives.timers.due(vt):
-                lives.run_timers(vt)
+                yield from lives.run_timers(vt)
             lives.now = vt
             if type(record) is Fragment:  # nearly all of them
                 lives.take(offset, raw, record)

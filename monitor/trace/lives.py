@@ -5,6 +5,9 @@ Everything happens at ``now``, a moment of virtual time: a timer's own deadline,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from monitor.drift.delta import DeltaAccumulator, TracePart
 from monitor.model import Fragment
 from monitor.trace.closed import ClosedEntry
@@ -28,6 +31,8 @@ from monitor.trace.timers import (
     next_multiple,
 )
 
+STEP_SPANS: Final = 2_000  # 20 ms of ordinary spans; of the worst that a sender can make half a second
+
 
 class Lives:
     """State and behaviour of all lives of one partition under the settings in force, ``rules``."""
@@ -43,6 +48,7 @@ class Lives:
         self.gates: dict[tuple[str, str], str] = {}
         self.revisions_at: int | None = None
         self.deltas_at: int | None = None
+        self.judged_spans = 0  # since the last stop on the way
 
     @property
     def empty(self) -> bool:
@@ -51,8 +57,9 @@ class Lives:
 
     # --- timers ----------------------------------------------------------------------------------------
 
-    def run_timers(self, vt: int) -> None:
-        """Every timer that is due at ``vt``, each at its own deadline."""
+    def run_timers(self, vt: int) -> Iterator[None]:
+        """Every timer that is due at ``vt``, each at its own deadline. Stops on the way after each STEP_SPANS
+        judged: one moment may close many lives, and large ones."""
         timers = self.timers
         while timers.due(vt):
             deadline, order, nth = timers.pop()
@@ -62,9 +69,12 @@ class Lives:
             elif order == EVICTION:
                 self._evict_if_due(nth, deadline)
             elif nth == REVISIONS:
-                self._flush_revisions()
+                yield from self._flush_revisions()
             else:
                 self._flush_deltas()
+            if self.judged_spans >= STEP_SPANS:
+                self.judged_spans = 0
+                yield
         self.now = vt
 
     def _close_if_due(self, nth: int, deadline: int) -> None:
@@ -87,12 +97,15 @@ class Lives:
         if residue is not None and residue.deadline == deadline:
             self.memory.take_residue(nth)
 
-    def _flush_revisions(self) -> None:
+    def _flush_revisions(self) -> Iterator[None]:
         self.revisions_at = None
         for nth in sorted(self.memory.dirty):
             life = self.memory.closed[nth]
             if life.revisable_at <= self.now:
                 self._revise(life)
+                if self.judged_spans >= STEP_SPANS:
+                    self.judged_spans = 0
+                    yield
         if self.memory.dirty:
             self._flush_at_next_multiple()
 
@@ -243,6 +256,7 @@ class Lives:
 
     def _conclude(self, life: Life, *, closing: bool) -> None:
         out = self.out
+        self.judged_spans += life.count
         done = conclude(out.partition, life, self.gates, self.time.date(self.now), closing=closing)
         if done.error is not None:
             out.count("judge_errors")

@@ -297,19 +297,21 @@ def test_a_rejected_trace_pages_by_the_steps_in_any_order() -> None:
     assert page.neighbourhood.status == "refused"
 
 
+HOT = Policy(
+    "hot read then send",
+    "compositional_exfiltration",
+    steps=(
+        Step("read", tags=("private_read",), min_score=0.2),
+        Step("send", tags=("egress",), flow_from=("read",)),
+    ),
+)
+
+
 def test_a_lower_score_that_comes_later_does_not_hide_a_step_from_composition() -> None:
     """Whoever may score a span could else take it out of a policy's sight."""
-    policy = Policy(
-        "hot read then send",
-        "compositional_exfiltration",
-        steps=(
-            Step("read", tags=("private_read",), min_score=0.2),
-            Step("send", tags=("egress",), flow_from=("read",)),
-        ),
-    )
     read, send = read_and_send()
     read = msgspec.structs.replace(read, scores=(Score("judge", "1", 0.25),))
-    log = Log(FoldSettings(policies=(policy,)))
+    log = Log(FoldSettings(policies=(HOT,)))
     log.spans("a", scored(0, None, 0.2, detail=detail(asked=("hello",))), read, send, at=0)
     log.scores("a", late_score("read", 0.0, service="evil"))
     log.until(10)
@@ -317,17 +319,9 @@ def test_a_lower_score_that_comes_later_does_not_hide_a_step_from_composition() 
 
 
 def test_a_lower_score_does_not_hide_a_step_across_a_cut() -> None:
-    policy = Policy(
-        "hot read then send",
-        "compositional_exfiltration",
-        steps=(
-            Step("read", tags=("private_read",), min_score=0.2),
-            Step("send", tags=("egress",), flow_from=("read",)),
-        ),
-    )
     read, send = read_and_send()
     read = msgspec.structs.replace(read, scores=(Score("judge", "1", 0.25),))
-    log = Log(FoldSettings(lifecycle=CUT, policies=(policy,)))
+    log = Log(FoldSettings(lifecycle=CUT, policies=(HOT,)))
     log.spans("a", scored(0, detail=detail(asked=("hello",))), read, at=0)
     log.scores("a", late_score("read", 0.0, service="evil"), at=1)
     log.until(8)

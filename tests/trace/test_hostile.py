@@ -5,13 +5,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.codec import encode_json
-from monitor.model import OTHER, Score, Span
+from monitor.codec import encode_fold_record, encode_json
+from monitor.model import OTHER, Fragment, Score, Span, Tick
 from monitor.trace.config import FoldSettings, ScorerRule, ThresholdOverride
+from monitor.trace.fold import PartitionFold
 from monitor.trace.life import LIFE_BYTES
+from monitor.trace.lives import STEP_SPANS
 from monitor.trace.pieces import ITEM_BYTES
 from monitor.trace.scorers import SCORER_LIMIT, bounded
-from tests.trace.folding import Log, late_score, scored, settings_of, tid, unusable
+from tests.trace.folding import (
+    START,
+    Log,
+    late_score,
+    scored,
+    settings_of,
+    settings_record,
+    tid,
+    unusable,
+)
 from tests.trace.truth import sid
 
 
@@ -207,3 +218,15 @@ def test_unusable_spans_past_the_limit_take_no_memory() -> None:
         log.faults("a", unusable(0.1))
     assert log.fold.bytes_closed == before
     assert log.fold.in_closed_memory((tid("a"), 1))
+
+
+def test_a_moment_at_which_many_large_traces_close_is_taken_in_steps() -> None:
+    """A worker that misses its heartbeats loses the partition to one that will miss them too."""
+    fold = PartitionFold(0)
+    fold.apply(0, START, encode_fold_record(settings_record(settings_of(idle_ms=5_000))))
+    for trace in range(6):
+        spans = tuple(scored(n, 0) for n in range(1, STEP_SPANS // 2 + 1))
+        fold.apply(1 + trace, START, encode_fold_record(Fragment(tid(trace), spans)))
+    steps = list(fold.steps(7, START + 5_000, encode_fold_record(Tick())))
+    assert len(steps) == 3
+    assert fold.open_lives == 0
