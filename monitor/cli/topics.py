@@ -17,6 +17,7 @@ from aiokafka.structs import ConsumerRecord
 from pydantic import TypeAdapter
 
 from monitor.cli.kafka import committed_records, on_kafka
+from monitor.cli.merge import in_time_order
 from monitor.codec import encode_json
 from monitor.errors import TopicMismatch
 from monitor.replay.lines import read
@@ -119,7 +120,7 @@ def reset_partition(
 def dump(
     topic: Annotated[str, typer.Argument(help="Any topic, e.g. agent-spans or monitor.fragments.")],
 ) -> None:
-    """Write a topic's committed records, up to its end now, as JSON lines.
+    """Write a topic's committed records, up to its end now, as JSON lines: an input topic in order of time.
 
     `monitor replay` reads those of an input topic of MONITOR_INPUTS, which says their encoding; `monitor replay
     --fragments` those of the fragments topic.
@@ -134,7 +135,11 @@ def dump(
         )
 
     async def run() -> None:
-        async for record in committed_records(settings, topic):
+        records = committed_records(settings, topic)
+        if encoding is not None:
+            # Our own topics are partitioned by what belongs together; spans of a trace come on any partition.
+            records = in_time_order(settings, topic, await _partitions(settings, topic))
+        async for record in records:
             sys.stdout.buffer.write(encode_json(captured(record, encoding)) + b"\n")
 
     on_kafka(run(), settings)
@@ -160,12 +165,7 @@ def send(
 
 
 async def _send(settings: Settings, topic: str, files: list[Path]) -> int:
-    async with clients.admin(settings) as admin:
-        if not await partition_counts(admin, [topic]):
-            raise TopicMismatch(
-                f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; an input topic belongs to its "
-                "sender: make it first"
-            )
+    await _partitions(settings, topic)
     sent = 0
     async with AIOKafkaProducer(acks="all", **settings.kafka_client_args()) as producer:
         waiting = []
@@ -176,6 +176,18 @@ async def _send(settings: Settings, topic: str, files: list[Path]) -> int:
                 waiting.clear()
         sent += len(await asyncio.gather(*waiting))
     return sent
+
+
+async def _partitions(settings: Settings, topic: str) -> int:
+    """How many partitions an input topic has. Raises TopicMismatch."""
+    async with clients.admin(settings) as admin:
+        counts = await partition_counts(admin, [topic])
+    if topic not in counts:
+        raise TopicMismatch(
+            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; an input topic belongs to its sender: "
+            "make it first"
+        )
+    return counts[topic]
 
 
 def _own_names(settings: Settings) -> set[str]:

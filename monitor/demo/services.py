@@ -94,12 +94,12 @@ def services(more: Mapping[str, str] | None = None) -> Iterator[Services]:
         yield Services(kafka, alertmanager, prometheus, worker, receiver, settings)
 
 
-async def make_input_topic(bootstrap: str) -> None:
-    """The topic that agents write to; in production it belongs to them."""
+async def make_input_topic(bootstrap: str, name: str = INPUT_TOPIC) -> None:
+    """A topic that agents write to; in production it belongs to them."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(INPUT_TOPIC, INPUT_PARTITIONS, 1)])
+        await admin.create_topics([NewTopic(name, INPUT_PARTITIONS, 1)])
     finally:
         await admin.close()
 

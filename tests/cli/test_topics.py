@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from monitor.cli.topics import captured
 from monitor.codec import encode_json
@@ -101,3 +103,38 @@ def test_spans_go_to_no_topic_that_is_not_there_or_ours(kafka: KafkaBroker, tmp_
     ours = run("topics", "send", "monitor.fragments", path, BOOTSTRAP_SERVERS=kafka.bootstrap)
     assert ours.returncode == 2
     assert "only workers write to it" in " ".join(ours.stderr.replace("│", " ").split())
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(120)
+def test_an_input_topic_is_dumped_in_order_of_time_over_its_partitions(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    """Partition by partition the trace would come apart: its two halves minutes from each other."""
+    trace = [(0, 0), (1, 1), (1, 2), (0, 3)]  # partition, second
+    others = [(0, 100), (1, 200)]
+    began = int(time.time() * 1000) - 3_600_000  # a broker refuses time stamps of tomorrow
+
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
+            for number, (partition, second) in enumerate(trace, start=1):
+                value = span(number, at=second * 1000, parent=None if number == 1 else 1).encode()
+                await sent(producer, partition, second, value)
+            for number, (partition, second) in enumerate(others, start=2):
+                value = span(1, trace=number, at=second * 1000, parent=None).encode()
+                await sent(producer, partition, second, value)
+
+    async def sent(producer: AIOKafkaProducer, partition: int, second: int, value: bytes) -> None:
+        await producer.send_and_wait(
+            "timed", value, partition=partition, timestamp_ms=began + second * 1000
+        )
+
+    asyncio.run(make_input_topic(kafka.bootstrap, "timed"))
+    asyncio.run(send())
+    dump = run(
+        "topics", "dump", "timed", BOOTSTRAP_SERVERS=kafka.bootstrap, INPUTS="timed=json"
+    ).stdout.splitlines()
+    stamps = [json.loads(line)["timestamp"] - began for line in dump]
+    assert stamps == [0, 1_000, 2_000, 3_000, 100_000, 200_000]
+    verdicts = of(replay(write(tmp_path / "a", *dump)), "verdict")
+    assert [(v["revision"], v["span_count"]) for v in verdicts] == [(1, 4), (1, 1), (1, 1)]

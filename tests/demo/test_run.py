@@ -61,3 +61,19 @@ def test_sigterm_stops_everything_and_leaves_no_files(
     assert demo.returncode != 0
     assert "Traceback" not in said
     assert list(tmp_path.glob("agent-monitor-*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_every_claim_of_the_demo_holds_within_its_minute(
+    require_binary: Callable[[str], Path],
+) -> None:
+    require_binary("alertmanager")
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "monitor", "demo"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("✓") == 11
+    assert time.monotonic() - started < 90  # a minute on a machine that does nothing else
