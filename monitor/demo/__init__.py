@@ -1,1 +1,1 @@
-"""``monitor demo``: the founding text's three observations as live traffic on a real broker."""
+"""``monitor demo``: three things that happened in a real pipeline, as live traffic on a real broker."""
