@@ -13,6 +13,8 @@ from typing import Final, Literal, TextIO
 import structlog
 from structlog.typing import Processor
 
+from monitor.chatter import ChatterFilter
+
 _SHARED: Final[tuple[Processor, ...]] = (
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -51,6 +53,8 @@ def configure(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
+    if level != "debug":
+        handler.addFilter(ChatterFilter(logging.getLevelNamesMapping()[level.upper()]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -9,6 +9,7 @@ from typing import TypeVar
 from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
+from monitor.chatter import taken
 from monitor.errors import MonitorError, TopicMismatch
 from monitor.settings import Settings
 from monitor.stream import clients
@@ -26,13 +27,14 @@ def on_kafka(work: Awaitable[T], settings: Settings) -> T:
     async def bounded() -> T:
         return await work
 
-    try:
-        return asyncio.run(bounded())
-    except KafkaError as error:
-        raise KafkaUnreachable(
-            f"Kafka at {', '.join(settings.bootstrap_servers)}: {error!r}; check MONITOR_BOOTSTRAP_SERVERS and "
-            "MONITOR_SECURITY_PROTOCOL (`monitor config`)"
-        ) from error
+    with taken("aiokafka") as said:
+        try:
+            return asyncio.run(bounded())
+        except KafkaError as error:
+            raise KafkaUnreachable(
+                f"Kafka at {', '.join(settings.bootstrap_servers)}: {clients.why(error, said)}; check "
+                "MONITOR_BOOTSTRAP_SERVERS and MONITOR_SECURITY_PROTOCOL (`monitor config`)"
+            ) from error
 
 
 async def committed_records(

@@ -196,6 +196,15 @@ class Settings(
                 "make one with `openssl rand -hex 32` and give all workers the same"
             )
 
+    def notes(self) -> tuple[str, ...]:
+        """What is allowed and probably not meant, a line each."""
+        if "lanes" in self.model_fields_set and self.lanes > self.partitions:
+            return (
+                f"MONITOR_LANES: {self.lanes} is more than MONITOR_PARTITIONS ({self.partitions}): only "
+                f"{self.partitions} lanes of assemble have a partition, so at most {self.partitions} workers share it",
+            )
+        return ()
+
     def effective(self) -> dict[str, str]:
         """Variable name -> the value in force as it would be spelled, secrets masked; only what is set."""
         shown = {}

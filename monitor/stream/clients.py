@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from monitor.settings import Settings
 
@@ -114,6 +115,14 @@ def stage_consumer(settings: Settings, stage: str, assignor: Any) -> AIOKafkaCon
         max_partition_fetch_bytes=FETCH_BYTES,
         fetch_max_bytes=FETCH_TOTAL_BYTES,
     )
+
+
+def why(error: KafkaError, said: Sequence[str]) -> str:
+    """Why Kafka cannot be used. ``said``: aiokafka's own lines, which know the cause where its exception names places."""
+    if not isinstance(error, KafkaConnectionError) or not said:
+        return str(error)
+    causes = [line.removeprefix("Unable connect to ").strip() for line in said]
+    return "; ".join(f"{cause} no answer" if cause.endswith(":") else cause for cause in causes)
 
 
 @asynccontextmanager

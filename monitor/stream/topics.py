@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -156,39 +156,78 @@ async def create(admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]) -> Cre
     return CreateReport(tuple(made), tuple(spec.name for spec in wanted if spec.name in known))
 
 
+MISSING: Final = "missing; run `monitor topics create`"
+
+
 async def check(admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]) -> list[str]:
-    """What differs from what is needed, a line each; also for topics made by others. Empty: all is well."""
+    """What differs from what is needed, also in topics made by others: a line for each fault, with all topics that have
+    it. Empty: all is well."""
+    return grouped(await differences(admin, wanted))
+
+
+def grouped(faults: Iterable[tuple[str, str]]) -> list[str]:
+    """(topic, fault) pairs -> a line for each fault; ``{topic}`` in a fault becomes the name, where there is but one."""
+    topics: dict[str, list[str]] = {}
+    for topic, fault in faults:
+        topics.setdefault(fault, []).append(topic)
+    return [
+        f"topic {names[0]}: {fault.replace('{topic}', names[0])}"
+        if len(names) == 1
+        else f"{len(names)} topics: {fault.replace('{topic}', 'TOPIC')} ({', '.join(names)})"
+        for fault, names in topics.items()
+    ]
+
+
+async def differences(
+    admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]
+) -> list[tuple[str, str]]:
+    """(topic, fault) pairs: what differs from what is needed."""
     wanted = tuple(wanted)
     known = set(await admin.list_topics())
-    there = [spec for spec in wanted if spec.name in known]
-    faults = [
-        f"topic {spec.name}: missing; run `monitor topics create`"
-        for spec in wanted
-        if spec.name not in known
-    ]
-    counts = await partition_counts(admin, [spec.name for spec in there])
-    configs = await topic_configs(admin, [spec.name for spec in there])
-    for spec in there:
-        if counts[spec.name] != spec.partitions:
-            faults.append(
-                f"topic {spec.name}: has {counts[spec.name]} partitions, MONITOR_PARTITIONS is {spec.partitions}; "
-                "the count cannot change under existing state: set MONITOR_PARTITIONS to it, or begin anew "
-                "under another MONITOR_TOPIC_PREFIX and MONITOR_GROUP"
-            )
-        have = configs[spec.name]
-        for key, value in spec.needed.items():
-            if value not in have.get(key, "").split(","):
-                faults.append(
-                    f"topic {spec.name}: {key} is {have.get(key)!r}, needed is {value!r}; "
-                    f"run kafka-configs --alter --topic {spec.name} --add-config {key}={value}"
-                )
-        limit = int(have.get("max.message.bytes", KAFKA_MESSAGE_LIMIT))
-        needed_limit = int(spec.configs.get("max.message.bytes", KAFKA_MESSAGE_LIMIT))
-        if limit < needed_limit:
-            faults.append(
-                f"topic {spec.name}: max.message.bytes is {limit}, needed are {needed_limit}"
-            )
+    there = [spec.name for spec in wanted if spec.name in known]
+    counts = await partition_counts(admin, there)
+    configs = await topic_configs(admin, there)
+    faults: list[tuple[str, str]] = []
+    for spec in wanted:
+        # A broker that has not heard of a topic just made answers without its partitions or configurations.
+        count, have = counts.get(spec.name), configs.get(spec.name)
+        if count is None or not have:
+            faults.append((spec.name, MISSING))
+        else:
+            faults += [(spec.name, fault) for fault in _faults(spec, count, have)]
     return faults
+
+
+def _faults(spec: TopicSpec, count: int, have: Mapping[str, str]) -> Iterator[str]:
+    if count != spec.partitions:
+        yield (
+            f"has {count} partitions, MONITOR_PARTITIONS is {spec.partitions}; "
+            "the count cannot change under existing state: set MONITOR_PARTITIONS to it, or begin anew "
+            "under another MONITOR_TOPIC_PREFIX and MONITOR_GROUP"
+        )
+    for key, value in spec.needed.items():
+        if value not in have.get(key, "").split(","):
+            yield (
+                f"{key} is {have.get(key)!r}, needed is {value!r}; "
+                f"run kafka-configs --alter --topic {{topic}} --add-config {key}={value}"
+            )
+    limit = int(have.get("max.message.bytes", KAFKA_MESSAGE_LIMIT))
+    needed = int(spec.configs.get("max.message.bytes", KAFKA_MESSAGE_LIMIT))
+    if limit < needed:
+        yield f"max.message.bytes is {limit}, needed are {needed}"
+
+
+async def missing_inputs(admin: AIOKafkaAdminClient, names: Iterable[str]) -> str | None:
+    """A note on the input topics that are not there, or None. No fault: their senders make them, a worker waits."""
+    names = list(names)
+    there = await partition_counts(admin, names)
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return None
+    return (
+        f"of MONITOR_INPUTS not there (or not shown to this user): {', '.join(missing)}; input topics belong to their "
+        "senders and are not made here: a worker waits for them"
+    )
 
 
 async def ensure(admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]) -> None:
@@ -196,10 +235,10 @@ async def ensure(admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]) -> Non
     wanted = tuple(wanted)
     await create(admin, wanted)
     deadline = time.monotonic() + VISIBLE_SECONDS
-    while faults := await check(admin, wanted):
+    while faults := await differences(admin, wanted):
         # The controller has made them; the broker that we ask may not have heard of it yet.
-        if not any("missing" in fault for fault in faults) or time.monotonic() > deadline:
-            raise TopicMismatch("\n".join(faults))
+        if time.monotonic() > deadline or not any(fault is MISSING for _, fault in faults):
+            raise TopicMismatch("\n".join(grouped(faults)))
         await asyncio.sleep(0.2)
 
 

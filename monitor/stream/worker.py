@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 from aiokafka.errors import KafkaError
 
 from monitor import logs
-from monitor.errors import MonitorError, TopicMismatch
+from monitor.chatter import taken
+from monitor.errors import InvalidSettings, MonitorError
 from monitor.logs import get_logger
 from monitor.settings import Settings
 from monitor.stream import clients, topics
@@ -36,8 +37,8 @@ MISFIT: Final = 2
 """The cluster's topics, or the settings, do not fit: a restart will not help."""
 
 STOP_SECONDS: Final = 20.0  # for all parts together: below the 30 s that Kubernetes grants
-_SETTLE_SECONDS: Final = 5.0  # until every broker knows of a topic that was just made
-_CONNECT_SECONDS: Final = 2.0  # between two tries to reach Kafka at start
+_FIRST_CONNECT_SECONDS: Final = 1.0  # between two tries to reach Kafka at start, doubling
+_LAST_CONNECT_SECONDS: Final = 30.0
 
 _log: Final = get_logger(__name__)
 
@@ -59,12 +60,7 @@ async def ensure_topics(settings: Settings) -> None:
         wanted = topics.specs(settings, largest_input=largest)
         if AGENTS in settings.stages:
             wanted = (*wanted, *changelog_specs(settings))
-        await topics.create(admin, wanted)
-        deadline = asyncio.get_running_loop().time() + _SETTLE_SECONDS
-        while faults := await topics.check(admin, wanted):
-            if asyncio.get_running_loop().time() > deadline:
-                raise TopicMismatch("\n".join(faults))
-            await asyncio.sleep(_SETTLE_SECONDS / 10)
+        await topics.ensure(admin, wanted)
 
 
 def _show_at_zero(telemetry: Telemetry, settings: Settings) -> None:
@@ -94,11 +90,12 @@ class Worker:
             settings.web_host,
             settings.web_port,
         )
+        self._servers = ",".join(settings.bootstrap_servers)
         self._stop = asyncio.Event()
 
     def readiness(self) -> Readiness:
         if self.app is None:
-            return Readiness(("Kafka",))
+            return Readiness((f"Kafka at {self._servers}",))
         stages = [f"the lanes of {stage.stage}" for stage in self.stages if not stage.ready]
         return Readiness((*stages, *self.app.waiting_for))
 
@@ -115,13 +112,11 @@ class Worker:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self.stop)
         try:
-            async with self.web:
-                _log.info(
-                    "worker started", stages=list(self._settings.stages), web_port=self.web.port
-                )
-                if not await self._prepare():
-                    return OK
-                return await self._serve()
+            await self._listen()
+            _log.info("worker started", stages=list(self._settings.stages), web_port=self.web.port)
+            for note in self._settings.notes():
+                _log.warning(note)
+            return await self._serve() if await self._prepare() else OK
         except MonitorError as error:
             _log.error("worker does not fit", error=str(error))
             return MISFIT
@@ -129,21 +124,48 @@ class Worker:
             _log.exception("worker failed")
             return FAULT
         finally:
+            await self.web.stop()
             for signum in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(signum)
 
+    async def _listen(self) -> None:
+        """Open the web server: before anything else, so that probes and scrapes see a worker that waits."""
+        try:
+            await self.web.start()
+        except OSError as error:
+            host, port = self._settings.web_host, self._settings.web_port
+            raise InvalidSettings(
+                f"MONITOR_WEB_PORT: cannot listen on port {port} of MONITOR_WEB_HOST {host} ({error.strerror or error}); "
+                "take another port, or 0 for a free one"
+            ) from error
+
     async def _prepare(self) -> bool:
         """Kafka answers and the topics are as needed. False: told to stop meanwhile. Raises TopicMismatch."""
+        delay = _FIRST_CONNECT_SECONDS
         while not self._stop.is_set():
-            try:
-                await ensure_topics(self._settings)
-            except KafkaError as error:
-                _log.warning("waiting for Kafka", error=str(error))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), _CONNECT_SECONDS)
-            else:
+            with taken("aiokafka") as said:
+                refusal = await self._ensure_topics()
+            if refusal is None:
+                if said:
+                    _log.warning("some of MONITOR_BOOTSTRAP_SERVERS do not answer", said=said)
                 return True
+            _log.warning(
+                "waiting for Kafka: is MONITOR_BOOTSTRAP_SERVERS right, and MONITOR_SECURITY_PROTOCOL?",
+                servers=self._servers,
+                error=clients.why(refusal, said),
+                again_in=delay,
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), delay)
+            delay = min(2 * delay, _LAST_CONNECT_SECONDS)
         return False
+
+    async def _ensure_topics(self) -> KafkaError | None:
+        try:
+            await ensure_topics(self._settings)
+        except KafkaError as error:
+            return error
+        return None
 
     async def _serve(self) -> int:
         if AGENTS in self._settings.stages and not self._settings.alertmanager_urls:

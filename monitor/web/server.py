@@ -18,9 +18,13 @@ class WebServer:
         self.port = port
 
     async def start(self) -> None:
-        """Raises OSError where the address is taken."""
+        """Raises OSError where the address is taken, not this machine's, or not ours to use."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError:
+            await self.stop()
+            raise
         self.port = int(self._runner.addresses[0][1])  # the one that the system chose for port 0
 
     async def stop(self) -> None:

@@ -187,3 +187,11 @@ def test_bounds_that_no_fragment_holds_are_refused() -> None:
         Settings.load({"MONITOR_BOUNDS__LINKS": "100000"})
     with pytest.raises(InvalidSettings, match="MONITOR_BOUNDS__EVENTS: '0' is not allowed"):
         Settings.load({"MONITOR_BOUNDS__EVENTS": "0"})
+
+
+def test_more_lanes_than_partitions_are_noted_only_where_they_were_chosen() -> None:
+    [note] = Settings(lanes=16, partitions=8).notes()
+    assert "MONITOR_LANES: 16" in note
+    assert "MONITOR_PARTITIONS (8)" in note
+    assert Settings(lanes=8, partitions=8).notes() == ()
+    assert Settings(partitions=4).notes() == ()  # the default of lanes is nobody's mistake

@@ -25,7 +25,9 @@ async def test_what_is_made_passes_the_check_and_is_left_alone(lab: Lab) -> None
     settings = lab.settings()
     wanted = topics.specs(settings)
     async with clients.admin(settings) as admin:
-        assert len(await topics.check(admin, wanted)) == len(wanted)  # all missing
+        [missing] = await topics.check(admin, wanted)
+        assert missing.startswith(f"{len(wanted)} topics: missing; run `monitor topics create` (")
+        assert all(spec.name in missing for spec in wanted)
         await topics.ensure(admin, wanted)
         assert await topics.check(admin, wanted) == []
         again = await topics.create(admin, wanted)
@@ -42,8 +44,13 @@ async def test_another_count_of_partitions_refuses_to_start(lab: Lab) -> None:
     async with clients.admin(settings) as admin:
         await topics.ensure(admin, topics.specs(settings))
         more = topics.specs(lab.settings(partitions="5"))
-        with pytest.raises(TopicMismatch, match="has 4 partitions, MONITOR_PARTITIONS is 5"):
+        with pytest.raises(
+            TopicMismatch, match="has 4 partitions, MONITOR_PARTITIONS is 5"
+        ) as said:
             await topics.ensure(admin, more)
+    [line] = str(said.value).splitlines()  # one fault, one line, however many topics have it
+    assert line.startswith("12 topics: ")
+    assert all(spec.name in line for spec in more)
 
 
 async def test_fragments_without_append_time_are_refused(lab: Lab) -> None:
@@ -52,8 +59,20 @@ async def test_fragments_without_append_time_are_refused(lab: Lab) -> None:
     plain = topics.TopicSpec(fragments.name, fragments.partitions, {"cleanup.policy": "delete"})
     async with clients.admin(settings) as admin:
         await topics.create(admin, [plain, *rest])
-        with pytest.raises(TopicMismatch, match=r"message.timestamp.type is 'CreateTime'"):
+        with pytest.raises(TopicMismatch, match=r"message.timestamp.type is 'CreateTime'") as said:
             await topics.ensure(admin, [fragments, *rest])
+    assert f"--topic {fragments.name} --add-config" in str(said.value)
+
+
+async def test_input_topics_that_are_not_there_are_told(lab: Lab) -> None:
+    lab.make_input()
+    async with clients.admin(lab.settings()) as admin:
+        while await topics.missing_inputs(admin, [lab.input]):  # noqa: ASYNC110 - Kafka tells nobody
+            await asyncio.sleep(0.1)
+        note = await topics.missing_inputs(admin, [lab.input, "gone", "away"])
+    assert note is not None
+    assert "gone, away" in note
+    assert lab.input not in note
 
 
 async def test_dead_letters_take_the_inputs_largest_message(lab: Lab) -> None:
