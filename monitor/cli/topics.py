@@ -29,6 +29,7 @@ from monitor.stream.topics import (
     KAFKA_MESSAGE_LIMIT,
     TopicSpec,
     largest_input,
+    missing_inputs,
     partition_counts,
     specs,
 )
@@ -58,6 +59,7 @@ def create() -> None:
             typer.echo(f"created {name}")
         for name in report.there:
             typer.echo(f"exists  {name}")
+        await _note_inputs(settings, admin)
 
     _with_admin(run)
 
@@ -70,6 +72,7 @@ def check(
 
     async def run(settings: Settings, admin: AIOKafkaAdminClient) -> list[str]:
         biggest = await largest_input(admin, [item.topic for item in settings.inputs])
+        await _note_inputs(settings, admin)
         return await check_topics(admin, _wanted(settings, biggest))
 
     faults = _with_admin(run)
@@ -188,6 +191,12 @@ async def _partitions(settings: Settings, topic: str) -> int:
             "make it first"
         )
     return counts[topic]
+
+
+async def _note_inputs(settings: Settings, admin: AIOKafkaAdminClient) -> None:
+    note = await missing_inputs(admin, [item.topic for item in settings.inputs])
+    if note is not None:
+        typer.secho(f"monitor: {note}", fg="yellow", err=True)
 
 
 def _own_names(settings: Settings) -> set[str]:
