@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from monitor.cli.report import Report
+from monitor.drift.report import DriftReport, MixReport, Sizes
+from monitor.replay.runner import Summary
 from tests.alerting.incidents import incident
 from tests.replay.test_replay import run, span, write
 
@@ -85,15 +90,36 @@ def test_roles_that_are_not_known_and_wrong_units_of_time_are_told(tmp_path: Pat
     assert "year 2000" not in fine
 
 
-def test_drift_and_mix_say_why(tmp_path: Path) -> None:
-    lines = [
-        span(2, at=n * 1000, trace=n, model_version=f"m-{n // 300}", score=0.05)
-        for n in range(1, 600)
-    ]
-    said = run("replay", str(write(tmp_path / "a", *lines)), DRIFT_WINDOW="1min").stdout
-    assert "m-0 → m-1" in said
-    assert "spans a trace" in said
-    assert "fewer than 8 complete windows" in " ".join(said.split())
+def test_drift_and_mix_say_why() -> None:
+    report = Report()
+    common: dict[str, Any] = {
+        "report_id": "r",
+        "service": "s",
+        "scorer": "j",
+        "reason": "x",
+        "traces": Sizes(1, 1),
+    }
+    report.add(
+        DriftReport(
+            **common, scorer_version="1", role="planner", reference="m-0", current="m-1", decision="not_yet",
+            why="too few traces", spans=Sizes(1, 1),
+        )
+    )  # fmt: skip
+    report.add(
+        MixReport(
+            **common,
+            reference="m-1",
+            current="m-1",
+            gate="unknown",
+            why="no past",
+            comparison="past",
+        )
+    )
+    console = Console(file=io.StringIO(), width=200)
+    report.print(console, Summary())
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("m-0 → m-1", "too few traces", "m-1: its past → its latest", "no past"):
+        assert words in said
 
 
 def test_a_gzipped_file_by_any_name(tmp_path: Path) -> None:
