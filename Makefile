@@ -1,6 +1,6 @@
 # Every target does the set-up that it needs. `make help` lists them.
 #
-# Set-up writes into .venv and .kafka only, is done again only when what it depends on has changed, and
+# Set-up writes into .venv, .kafka and .collector only, is done again only when what it depends on has changed, and
 # names what is missing on this machine together with how to get it. The one thing that it installs on the
 # machine itself, and only as root with apt-get: Debian's prometheus and prometheus-alertmanager.
 
@@ -14,6 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 LIBS := .kafka/libs
+OTELCOL := .collector/otelcol
 
 # The first Python that the project supports (pyproject.toml: requires-python), oldest first, since the
 # lock is made with it. A function of make, so that nothing runs it before it is needed.
@@ -60,6 +61,10 @@ chaos: setup ## 200 kills under load, then everything compared: a long run
 fuzz: $(STAMPS)/python ## Spoiled messages against every decoder for a minute; ARGS="--seconds 600 --encoding otlp_json/traces"
 	$(BIN)/python -m tests.intake.fuzz $(ARGS)
 
+.PHONY: collector
+collector: $(OTELCOL) ## OpenTelemetry's Collector, which tests/collector run (needs Go; minutes the first time)
+	$(OTELCOL) validate --config deploy/collector/collector.yaml
+
 .PHONY: lock
 lock: $(STAMPS)/python ## requirements.lock and deploy/requirements.lock anew from pyproject.toml; ARGS=--upgrade takes newer releases
 	$(LOCK) $(ARGS) --extra dev --build-deps-for editable --output-file requirements.lock pyproject.toml
@@ -71,7 +76,7 @@ LOCK = CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-
 
 .PHONY: clean
 clean: ## Removes all that set-up and runs have made here; the next target starts from nothing
-	rm -rf $(VENV) .kafka .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .kafka .collector .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up, piece by piece ------------------------------------------------------------------------------
@@ -97,6 +102,12 @@ $(LIBS)/.complete: deploy/kafka/pom.xml
 	rm -rf $(LIBS)
 	@# Maven 3.8 ends its colours even where it has used none, on a pipe and a dumb terminal too.
 	mvn --batch-mode --quiet -Dstyle.color=never --file deploy/kafka/pom.xml 2>&1 | sed -u $$'s/\033\\[0*m//g; /^$$/d' >&2
+	@touch $@
+
+# Go keeps what it fetches and compiles where it always does; versions are go.mod's, checked by go.sum.
+$(OTELCOL): deploy/collector/main.go deploy/collector/go.mod deploy/collector/go.sum
+	@command -v go >/dev/null || { echo "go is not on PATH: install Go 1.21 or newer, which itself fetches the release that deploy/collector/go.mod names" >&2; exit 2; }
+	cd deploy/collector && go build -mod=readonly -buildvcs=false -trimpath -ldflags="-s -w" -o $(CURDIR)/$@ .
 	@touch $@
 
 .PHONY: java

@@ -3,6 +3,7 @@ the tests, the benchmarks and CI share. Every server takes free ports, has a dat
 a log file, and ends with the process that started it."""
 
 from monitor.stack.alertmanager import Alertmanager
+from monitor.stack.collector import Collector
 from monitor.stack.kafka import KafkaBroker
 from monitor.stack.process import (
     MISSING_BINARY_EXIT_CODE,
@@ -20,6 +21,7 @@ __all__ = [
     "MISSING_BINARY_EXIT_CODE",
     "Alertmanager",
     "ChildProcess",
+    "Collector",
     "KafkaBroker",
     "MissingBinaryError",
     "Notification",
