@@ -228,7 +228,7 @@ def test_the_topics_hold_what_was_asked_for(run: Run) -> None:
 def test_the_page_names_the_collectors_topics_and_valid_settings(
     documented: dict[str, str], tmp_path: Path
 ) -> None:
-    exporter = yaml.safe_load(re.sub(r"\$\{env:\w+:-([^}]*)\}", r"\1", CONFIG.read_text()))
+    exporter = yaml.safe_load(re.sub(r"\$\{env:\w+:-([^}]*)\}", r"\1", CONFIG.read_text("utf-8")))
     kafka = exporter["exporters"]["kafka"]
     inputs = [
         f"{kafka[kind]['topic']}={kafka[kind]['encoding']}/{kind}" for kind in ("traces", "logs")
@@ -238,6 +238,18 @@ def test_the_page_names_the_collectors_topics_and_valid_settings(
     settings.require_worker()
     limit = kafka["producer"]["max_message_bytes"]
     assert limit == settings.bounds.message_bytes
+
+
+def test_the_page_lists_every_variable_of_the_configuration_and_its_links_lead_somewhere(
+    repository: Path,
+) -> None:
+    page = repository / "docs" / "collector.md"
+    text = page.read_text("utf-8")
+    listed = re.findall(r"^\| `([A-Z_]+)` \| `(\S+)`", text, re.MULTILINE)
+    assert len(listed) == len(dict(listed))
+    assert set(listed) == set(re.findall(r"\$\{env:(\w+):-([^}]*)\}", CONFIG.read_text("utf-8")))
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (page.parent / link).resolve().exists(), link
 
 
 def test_a_collector_that_is_not_built_is_named_with_the_way_to_get_it(
