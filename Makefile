@@ -53,6 +53,10 @@ fix: $(STAMPS)/python ## What the linter and the formatter can put right themsel
 bench: setup ## The whole job and each stage, in spans a second
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: eval
+eval: $(STAMPS)/python ## The monitor beside mean and max on replayed attacks, into docs/evaluation.md; ARGS="--data FOLDER"
+	$(BIN)/python -m benchmarks.eval $(ARGS)
+
 .PHONY: chaos
 chaos: setup ## 200 kills under load, then everything compared: a long run
 	$(BIN)/python -m tests.chaos --kills 200 $(ARGS)
