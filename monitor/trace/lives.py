@@ -31,7 +31,9 @@ from monitor.trace.timers import (
     next_multiple,
 )
 
-STEP_SPANS: Final = 2_000  # 20 ms of ordinary spans; of the worst that a sender can make half a second
+STEP_SPANS: Final = (
+    2_000  # 20 ms of ordinary spans; of the worst that a sender can make half a second
+)
 
 
 class Lives:

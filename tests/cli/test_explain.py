@@ -14,7 +14,11 @@ from tests.trace.folding import START, scored, tid
 
 def spans_file(folder: Path) -> Path:
     path = folder / "spans.jsonl"
-    lines = [span(1, at=0, parent=None), span(2, at=1, parent=1, score=0.95), span(3, at=2, parent=1)]
+    lines = [
+        span(1, at=0, parent=None),
+        span(2, at=1, parent=1, score=0.95),
+        span(3, at=2, parent=1),
+    ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
