@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from monitor.codec import decode_fold_record
 from monitor.model import SettingsRecord
-from monitor.stack import KafkaBroker
+from monitor.stack import KafkaBroker, Worker
 from tests.chaos.lab import (
     SHORT_LIVES,
     Lab,
@@ -77,3 +78,33 @@ def test_a_log_that_ingest_begins_alone_begins_with_settings(
     finally:
         lab.kill_workers()
     assert_same(lab)
+
+
+def test_what_waits_for_a_worker_is_counted_from_its_first_transaction(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """The fold's counters are part of its state: a worker counts from where it took over, not from its first commit."""
+    lab = Lab(kafka.bootstrap, unique, tmp_path, SHORT_LIVES)
+    lab.make_input()
+    lines = agentdojo(300)
+    lab.produce(lines)
+    lab.start_worker(MONITOR_STAGES="ingest")
+    try:
+        lab.wait(
+            "every span in fragments", lambda: spans_in_fragments(lab) == spans_in_input(lab), 60
+        )
+        lab.stop_workers()
+        with Worker({**lab.env, "MONITOR_STAGES": "assemble"}) as worker:
+            folded = 'agent_monitor_fold_events_total{event="spans"} '
+
+            def counted() -> list[float]:
+                with urllib.request.urlopen(f"{worker.url}/metrics", timeout=10) as answer:
+                    page = answer.read().decode().splitlines()
+                return [
+                    float(line.removeprefix(folded)) for line in page if line.startswith(folded)
+                ]
+
+            lab.wait("every life closed", lambda: lab.all_closed(), 60)
+            lab.wait("every span counted", lambda: counted() == [len(lines)], 20)
+    finally:
+        lab.kill_workers()
