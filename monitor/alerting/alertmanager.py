@@ -16,6 +16,7 @@ from typing import Final
 import aiohttp
 import structlog
 
+from monitor.alerting.access import Access
 from monitor.alerting.alert import Alert, Identity, InvalidAlertError, check
 from monitor.alerting.endpoints import Endpoint, UnresolvedError, resolve
 from monitor.alerting.replica import TIMEOUT_SECONDS, DeliveryObserver, Replica
@@ -25,6 +26,8 @@ RESOLVE_SECONDS: Final = (
     30.0  # between two look-ups of dns+ names: a new replica is served within it
 )
 SWEEP_SECONDS: Final = 1.0  # how late a quiet alert may be resolved, or one be sent again
+
+_NO_CREDENTIALS: Final = Access()
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -49,6 +52,7 @@ class Alertmanagers:
         source: Source,
         *,
         observer: DeliveryObserver,
+        access: Access = _NO_CREDENTIALS,
         clock: Callable[[], int] = wall_clock,
         resend_seconds: float = RESEND_SECONDS,
         resolve_seconds: float = RESOLVE_SECONDS,
@@ -56,6 +60,7 @@ class Alertmanagers:
         self._urls = tuple(urls)
         self._source = source
         self._observer = observer
+        self._access = access
         self._clock = clock
         self._resend_seconds = resend_seconds
         self._resolve_seconds = resolve_seconds
@@ -149,6 +154,7 @@ class Alertmanagers:
                 clock=self._clock,
                 observer=self._observer,
                 resend_seconds=self._resend_seconds,
+                access=self._access,
             )
             replica.offer(self._current)
             replica.start()

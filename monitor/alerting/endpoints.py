@@ -6,7 +6,6 @@ import asyncio
 import socket
 from urllib.parse import SplitResult, unquote, urlsplit
 
-import aiohttp
 import msgspec
 
 from monitor.errors import MonitorError
@@ -31,12 +30,6 @@ class Endpoint(msgspec.Struct, frozen=True):
     server_name: str | None = None
     username: str | None = None
     password: str | None = None
-
-    @property
-    def auth(self) -> aiohttp.BasicAuth | None:
-        if self.username is None:
-            return None
-        return aiohttp.BasicAuth(self.username, self.password or "")
 
 
 async def resolve(url: str) -> list[Endpoint]:

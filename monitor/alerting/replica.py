@@ -14,6 +14,7 @@ import msgspec
 import structlog
 import tenacity
 
+from monitor.alerting.access import Access, NoCredentialsError
 from monitor.alerting.alert import Alert, Identity, to_api
 from monitor.alerting.endpoints import Endpoint
 from monitor.errors import MonitorError
@@ -64,8 +65,10 @@ class Replica:
         clock: Callable[[], int],
         observer: DeliveryObserver,
         resend_seconds: float,
+        access: Access,
     ) -> None:
         self.endpoint = endpoint
+        self._access = access
         self._session = session
         self._clock = clock
         self._observer = observer
@@ -165,17 +168,22 @@ class Replica:
         if self.endpoint.host_header is not None:
             headers["Host"] = self.endpoint.host_header
         try:
+            authorization = await self._access.authorization(self.endpoint)
+            if authorization is not None:
+                headers["Authorization"] = authorization
             async with self._session.post(
                 self.endpoint.url,
                 data=msgspec.json.encode(body),
                 headers=headers,
-                auth=self.endpoint.auth,
+                ssl=self._access.tls if self._access.tls is not None else True,
                 server_hostname=self.endpoint.server_name,
                 allow_redirects=False,  # a redirected POST arrives as a GET and is lost
             ) as response:
                 if response.ok and response.status < HTTPStatus.MULTIPLE_CHOICES:
                     return
                 said = (await response.content.read(500)).decode(errors="replace")
+        except NoCredentialsError as error:
+            raise UndeliveredError(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UndeliveredError(
                 f"Alertmanager {self.endpoint.name} does not answer: {str(error) or type(error).__name__}"

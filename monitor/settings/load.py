@@ -42,9 +42,14 @@ _RETENTION_MARGIN: Final = timedelta(
 _TOKEN_KEY_MIN: Final = 32  # characters: 128 bits even when they are hexadecimal digits
 _PUBLIC_KEY: Final = "no key was set: hashes of this replay are not secret"
 TABLE_FILES: Final = ("scorers", "thresholds", "policies", "conventions")
+NAMED_FILES: Final = (
+    *("ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"),
+    *("alertmanager_cafile", "alertmanager_certfile", "alertmanager_keyfile"),
+    "alertmanager_token_file",
+)
 MASK: Final = "***"
 NESTED: Final = ("threshold", "bounds")  # settings of several variables: MONITOR_THRESHOLD__PLANNER
-SECRETS: Final = ("token_key", "sasl_password", "ssl_key_password")
+SECRETS: Final = ("token_key", "sasl_password", "ssl_key_password", "alertmanager_password")
 
 
 class _Environment(EnvSettingsSource):
@@ -198,12 +203,18 @@ class Settings(
 
     def notes(self) -> tuple[str, ...]:
         """What is allowed and probably not meant, a line each."""
+        notes = []
         if "lanes" in self.model_fields_set and self.lanes > self.partitions:
-            return (
+            notes.append(
                 f"MONITOR_LANES: {self.lanes} is more than MONITOR_PARTITIONS ({self.partitions}): only "
-                f"{self.partitions} lanes of assemble have a partition, so at most {self.partitions} workers share it",
+                f"{self.partitions} lanes of assemble have a partition, so at most {self.partitions} workers share it"
             )
-        return ()
+        if self.alertmanager_insecure_skip_verify:
+            notes.append(
+                "MONITOR_ALERTMANAGER_INSECURE_SKIP_VERIFY: pages and credentials go to whoever answers in an "
+                "Alertmanager's place; name its CA in MONITOR_ALERTMANAGER_CAFILE instead"
+            )
+        return tuple(notes)
 
     def effective(self) -> dict[str, str]:
         """Variable name -> the value in force as it would be spelled, secrets masked; only what is set."""
@@ -224,6 +235,7 @@ class Settings(
 
     def _cross_faults(self) -> Iterator[str]:
         yield from security.faults_of(self)
+        yield from security.alertmanager_faults_of(self)
         needed = self.max_lifetime + self.late_window + _RETENTION_MARGIN
         if self.fragments_retention < needed:
             yield (
@@ -251,7 +263,7 @@ class Settings(
         whole = not wrong
         for name, fault in wrong:
             yield f"{PREFIX}{name.upper()}: {getattr(self, name)}: {fault}"
-        for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"):
+        for name in NAMED_FILES:
             path = getattr(self, name)
             if path is not None and not path.is_file():
                 whole = False
@@ -261,6 +273,10 @@ class Settings(
                 security.ssl_context(self)
             except OSError as error:
                 yield f"MONITOR_SSL_*: the certificate files do not load ({error})"
+            try:
+                security.alertmanager_ssl_context(self)
+            except OSError as error:
+                yield f"MONITOR_ALERTMANAGER_*: the certificate files do not load ({error})"
             size = len(self.fold_settings().canonical())
             if size > SETTINGS_RECORD_LIMIT:
                 yield (

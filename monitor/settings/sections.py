@@ -345,6 +345,32 @@ class PagingSection(BaseModel):
         (),
         description="Every Alertmanager; `dns+http://host:port` is looked up again and stands for all its addresses.",
     )
+    alertmanager_username: str | None = Field(
+        None,
+        min_length=1,
+        description="Basic authentication at every Alertmanager whose URL carries no user of its own.",
+    )
+    alertmanager_password: SecretStr | None = Field(None, description="Password of that user.")
+    alertmanager_password_file: Path | None = Field(None, description="File that holds it.")
+    alertmanager_token_file: Path | None = Field(
+        None,
+        description="File with a bearer token, instead of a user; read anew for each post (another process, such as "
+        "the kubelet, keeps it fresh).",
+    )
+    alertmanager_cafile: Path | None = Field(
+        None, description="CA certificates (PEM) of `https` URLs. Unset: the system's."
+    )
+    alertmanager_certfile: Path | None = Field(
+        None, description="Client certificate (PEM), for mutual TLS."
+    )
+    alertmanager_keyfile: Path | None = Field(
+        None,
+        description="Key of that certificate (PEM, without a password). Unset: it is in the same file.",
+    )
+    alertmanager_insecure_skip_verify: bool = Field(
+        False,
+        description="`true` takes any certificate of an Alertmanager: pages and credentials then go to whoever answers.",
+    )
     alert_labels: Labels = Field(
         {}, description="`name=value` items added to every alert; routes match on them."
     )

@@ -1,15 +1,15 @@
-"""Kafka client arguments from the security settings: the same for the batch loops, Faust and the CLI."""
+"""What the security settings mean to clients: of Kafka (the same for the batch loops, Faust and the CLI) and of Alertmanager."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.abc import AbstractTokenProvider
 
-from monitor.settings.sections import SecuritySection
+from monitor.settings.sections import PagingSection, SecuritySection
 
 
 class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is untyped
@@ -96,3 +96,59 @@ def client_args(section: SecuritySection) -> dict[str, Any]:
             args["sasl_plain_username"] = section.sasl_username
             args["sasl_plain_password"] = section.sasl_password.get_secret_value()
     return args
+
+
+def alertmanager_faults_of(section: PagingSection) -> list[str]:
+    """What does not fit together of the way to Alertmanager, a line each."""
+    faults = []
+    if section.alertmanager_username is not None and section.alertmanager_token_file is not None:
+        faults.append(
+            "MONITOR_ALERTMANAGER_TOKEN_FILE: set together with MONITOR_ALERTMANAGER_USERNAME; allowed: one of the two"
+        )
+    if section.alertmanager_username is not None and section.alertmanager_password is None:
+        faults.append(
+            "MONITOR_ALERTMANAGER_PASSWORD (or MONITOR_ALERTMANAGER_PASSWORD_FILE): not set, but "
+            "MONITOR_ALERTMANAGER_USERNAME is"
+        )
+    if section.alertmanager_password is not None and section.alertmanager_username is None:
+        faults.append(
+            "MONITOR_ALERTMANAGER_USERNAME: not set, but MONITOR_ALERTMANAGER_PASSWORD is"
+        )
+    if section.alertmanager_keyfile is not None and section.alertmanager_certfile is None:
+        faults.append("MONITOR_ALERTMANAGER_CERTFILE: not set, but MONITOR_ALERTMANAGER_KEYFILE is")
+    if not _any_https(section):
+        faults.extend(
+            f"MONITOR_{name.upper()}: has no effect, no URL of MONITOR_ALERTMANAGER_URLS is https"
+            for name in _ALERTMANAGER_TLS
+            if getattr(section, name)
+        )
+    return faults
+
+
+_ALERTMANAGER_TLS: Final = (
+    "alertmanager_cafile",
+    "alertmanager_certfile",
+    "alertmanager_keyfile",
+    "alertmanager_insecure_skip_verify",
+)
+
+
+def _any_https(section: PagingSection) -> bool:
+    return any(url.removeprefix("dns+").startswith("https:") for url in section.alertmanager_urls)
+
+
+def alertmanager_ssl_context(section: PagingSection) -> ssl.SSLContext | None:
+    """None where no URL is https. Raises OSError (ssl.SSLError is one) when a file is missing or no PEM."""
+    if not _any_https(section):
+        return None
+    context = ssl.create_default_context(cafile=section.alertmanager_cafile)
+    if section.alertmanager_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if section.alertmanager_certfile is not None:
+        context.load_cert_chain(
+            section.alertmanager_certfile,
+            section.alertmanager_keyfile,
+            password="",  # OpenSSL would else ask on the terminal for that of a locked key
+        )
+    return context

@@ -12,6 +12,7 @@ from mode import Service
 
 from monitor import codec
 from monitor.alerting import groups
+from monitor.alerting.access import Access
 from monitor.alerting.alert import Alert, Identity
 from monitor.alerting.alertmanager import Alertmanagers, wall_clock
 from monitor.alerting.board import Board, PagingConfig, channel_of
@@ -21,7 +22,7 @@ from monitor.alerting.replica import DeliveryObserver, Outcome
 from monitor.errors import UndecodableRecord
 from monitor.logs import get_logger
 from monitor.model import Incident
-from monitor.settings import Settings, milliseconds
+from monitor.settings import Settings, milliseconds, security
 from monitor.stream.fence import Lease
 from monitor.stream.keyed import KeyedAgent
 from monitor.stream.tables import ALERT_GROUPS, fenced_table
@@ -55,6 +56,16 @@ def paging_config(settings: Settings) -> PagingConfig:
     )
 
 
+def alertmanager_access(settings: Settings) -> Access:
+    password = settings.alertmanager_password
+    return Access(
+        settings.alertmanager_username,
+        None if password is None else password.get_secret_value(),
+        settings.alertmanager_token_file,
+        security.alertmanager_ssl_context(settings),
+    )
+
+
 class IncidentAgent(KeyedAgent):
     """Counts each incident once, whatever is redelivered, and wakes the delivery at once."""
 
@@ -83,7 +94,11 @@ class IncidentAgent(KeyedAgent):
         self.board = Board(self.config)
         self._observer = DeliveryMetrics(telemetry, clock)
         self.delivery = Alertmanagers(
-            settings.alertmanager_urls, self._alerts, observer=self._observer, clock=clock
+            settings.alertmanager_urls,
+            self._alerts,
+            observer=self._observer,
+            access=alertmanager_access(settings),
+            clock=clock,
         )
 
     async def handle(self, message: Any) -> list[asyncio.Future[Any]]:
