@@ -13,7 +13,18 @@ from typing import Annotated, Final
 
 import typer
 
-from monitor.cli import configuration, demo, explain, incidents, replay, schema, topics, worker
+from monitor.cli import (
+    configuration,
+    deadletters,
+    demo,
+    explain,
+    incidents,
+    policy,
+    replay,
+    schema,
+    topics,
+    worker,
+)
 from monitor.cli.kafka import KafkaUnreachable
 from monitor.errors import InvalidSettings, MissingProgram, MonitorError, TopicMismatch
 
@@ -37,6 +48,8 @@ app.command("config")(configuration.config)
 app.command("schema")(schema.schema)
 app.command("demo")(demo.demo)
 app.add_typer(incidents.app, name="incidents")
+app.add_typer(deadletters.app, name="deadletters")
+app.add_typer(policy.app, name="policy")
 app.add_typer(topics.app, name="topics")
 
 
