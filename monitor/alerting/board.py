@@ -12,11 +12,20 @@ import msgspec
 from monitor.alerting import content
 from monitor.alerting.alert import Alert
 from monitor.alerting.content import PageConfig
-from monitor.alerting.groups import Channel, Episode, GroupRow, resolves_at, state
+from monitor.alerting.groups import (
+    Channel,
+    Episode,
+    GroupRow,
+    brief_of,
+    grown,
+    resolves_at,
+    state,
+)
 from monitor.model import Incident
 
-ALERT_LIMIT: Final = (
-    1000  # a worker pushes so many groups singly: more services than people can be paged for
+ALERT_LIMIT: Final = 200  # a worker pushes so many groups singly: each of 200 services, and more than people can be paged for
+GROUP_LIMIT: Final = (
+    5_000  # rows a worker keeps, 3-40 kB each: services with made-up names are without end
 )
 _URGENCY: Final = {"critical": 0, "warning": 1, "info": 2}
 
@@ -57,6 +66,12 @@ class Board:
     def __init__(self, config: PagingConfig) -> None:
         self.config = config
         self._rows: dict[bytes, GroupRow] = {}
+        self._past_limit: dict[str, Episode] = {}  # by severity: incidents of groups without a row
+
+    @property
+    def full(self) -> bool:
+        """No group may be added until some are over."""
+        return len(self._rows) >= GROUP_LIMIT
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -70,6 +85,15 @@ class Board:
     def replace(self, rows: Mapping[bytes, GroupRow]) -> None:
         """After partitions moved: these, and no others, are ours to speak for."""
         self._rows = dict(rows)
+
+    def count_past_limit(self, incident: Incident, now_ms: int) -> None:
+        """An incident of a group that has no row because the board is full: it is announced with the others so."""
+        self._past_limit[incident.severity] = grown(
+            self._past_limit.get(incident.severity),
+            brief_of(incident),
+            now_ms,
+            self.config.quiet_ms,
+        )
 
     def rows(self) -> Iterable[tuple[bytes, GroupRow]]:
         return self._rows.items()
@@ -95,7 +119,7 @@ class Board:
                             row.group, row.page, self.config.page, ended_ms=ended
                         )
                     )
-        alerts += self._firing(firing)
+        alerts += self._firing(firing, now_ms)
         # They have no resolved form: another worker may still announce the same service and severity,
         # so they end by not being sent again.
         alerts += [
@@ -106,7 +130,7 @@ class Board:
         ]
         return alerts
 
-    def _firing(self, firing: list[tuple[GroupRow, Episode]]) -> list[Alert]:
+    def _firing(self, firing: list[tuple[GroupRow, Episode]], now_ms: int) -> list[Alert]:
         if len(firing) > ALERT_LIMIT:
             # Those that fire longest stay: what was pushed once is not taken back by newcomers.
             firing.sort(key=lambda it: (_URGENCY.get(it[0].group.severity, 9), it[1].started_ms))
@@ -116,10 +140,15 @@ class Board:
             for row, episode in firing[:ALERT_LIMIT]
         ]
         rest: dict[str, list[Episode]] = defaultdict(list)
+        services: dict[str, set[str]] = defaultdict(set)
         for row, episode in firing[ALERT_LIMIT:]:
             rest[row.group.severity].append(episode)
+            services[row.group.severity].add(row.group.service)
+        for severity, episode in self._past_limit.items():
+            if state(episode, now_ms=now_ms, quiet_ms=self.config.quiet_ms) == "firing":
+                rest[severity].append(episode)
         alerts += [
-            content.more_alert(severity, len(episodes), episodes, page, limit=ALERT_LIMIT)
+            content.more_alert(severity, services[severity], episodes, page, limit=ALERT_LIMIT)
             for severity, episodes in rest.items()
         ]
         return alerts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -43,6 +44,7 @@ _HEADLINES: Final = {
     "identity": "span identity is broken: the forensic record is rejected, not repaired",
     "fault": "the monitor itself lost or could not judge something",
 }
+_SERVICES_NAMED: Final = 10  # of those that are announced together
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -73,6 +75,7 @@ def incident_alert(
         "description": f"{headline[0].upper()}{headline[1:]}. {clean(worst.summary, 500)}".strip(),
         "count": str(episode.count),
         **_evidence(worst),
+        **_examples(episode),
         "first_seen": _date(episode.started_ms),
         "last_seen": _date(episode.handled_ms),
         **_links(name, group.service, config),
@@ -109,18 +112,25 @@ def old_alert(
 
 
 def more_alert(
-    severity: str, groups: int, episodes: list[Episode], config: PageConfig, *, limit: int
+    severity: str,
+    services: Collection[str],
+    episodes: list[Episode],
+    config: PageConfig,
+    *,
+    limit: int,
 ) -> Alert:
     """One alert for the groups past the limit of alerts that a worker pushes singly."""
+    named = sorted({clean(service, 60) for service in services})
     return _together(
         MORE_INCIDENTS,
         "other",
         severity,
         episodes,
         config,
-        summary=f"{groups} more alert groups fire than the {limit} that are pushed singly",
+        summary=f"more alert groups fire than the {limit} that are pushed singly: {_incidents(sum(e.count for e in episodes))}",
         why=(
             "So many services, reasons and policies at once are an outage or names made up by a sender. "
+            f"Among them: {', '.join(named[:_SERVICES_NAMED])}{', …' if len(named) > _SERVICES_NAMED else ''}. "
             "All incidents are recorded: `monitor incidents list` shows them."
         ),
     )
@@ -174,8 +184,22 @@ def _evidence(brief: Brief) -> dict[str, str]:
         "model_version": brief.model_version,
         "forensics": brief.forensics,
         "show": f"monitor incidents show {_argument(brief.incident_id)}",
+        "explain": f"monitor explain {_argument(brief.incident_id)}",
     }
-    return {name: clean(value) for name, value in facts.items() if value}
+    told = {name: clean(value) for name, value in facts.items() if value}
+    if brief.neighbourhood:
+        told["neighbourhood"] = clean(brief.neighbourhood, 500)
+    return told
+
+
+def _examples(episode: Episode) -> dict[str, str]:
+    """Other incidents than the worst, which stands in full: where one is explained, the next to look at."""
+    others = {
+        brief.incident_id: f"{said} {clean(brief.incident_id)} (trace {clean(brief.trace_id or 'none')})"
+        for said, brief in (("last", episode.last), ("first", episode.first))
+        if brief.incident_id != episode.worst.incident_id
+    }
+    return {"examples": ", ".join(others.values())} if others else {}
 
 
 def _links(name: str, service: str, config: PageConfig) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from monitor.alerting.words import in_words
 from monitor.errors import UndecodableRecord
 from monitor.model import Incident
 
@@ -56,6 +57,7 @@ class Brief(msgspec.Struct, frozen=True, array_like=True):
     forensics: str
     summary: str
     caused_at_ms: int
+    neighbourhood: str = ""
 
 
 class Episode(msgspec.Struct, frozen=True, array_like=True):
@@ -136,7 +138,7 @@ def apply(
     known = row.seen.get(identity)
     if group_of(incident) != row.group:
         return _leave(row, identity, known, now_ms)
-    brief = _brief(incident)
+    brief = brief_of(incident)
     if known is not None:
         if incident.revision <= known.revision:
             return row
@@ -154,7 +156,7 @@ def apply(
     )
     if channel == "shadow":
         return msgspec.structs.replace(counted, shadow=row.shadow + 1)
-    return _with(counted, channel, lambda e: _grown(e, brief, now_ms, quiet_ms))
+    return _with(counted, channel, lambda e: grown(e, brief, now_ms, quiet_ms))
 
 
 def resolves_at(episode: Episode, quiet_ms: int) -> int:
@@ -181,7 +183,8 @@ def worse(one: Brief, other: Brief) -> Brief:
     return other if (other.max_score or 0.0) > (one.max_score or 0.0) else one
 
 
-def _grown(episode: Episode | None, brief: Brief, now_ms: int, quiet_ms: int) -> Episode:
+def grown(episode: Episode | None, brief: Brief, now_ms: int, quiet_ms: int) -> Episode:
+    """With one more incident; another episode where this one no longer fires."""
     if episode is None or state(episode, now_ms=now_ms, quiet_ms=quiet_ms) != "firing":
         return Episode(1, now_ms, now_ms, brief, brief, brief)
     return msgspec.structs.replace(
@@ -242,7 +245,7 @@ def _identity(incident: Incident) -> bytes:
     return hashlib.blake2b(incident.incident_id.encode(), digest_size=_ID_BYTES).digest()
 
 
-def _brief(incident: Incident) -> Brief:
+def brief_of(incident: Incident) -> Brief:
     return Brief(
         incident.incident_id,
         incident.revision,
@@ -257,4 +260,5 @@ def _brief(incident: Incident) -> Brief:
         incident.forensics.status,
         incident.summary[:SUMMARY_LIMIT],
         incident.caused_at_ms,
+        in_words(incident),
     )

@@ -7,6 +7,7 @@ behind bidirectional controls, or flood Alertmanager with labels of 1 MB.
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from typing import Final
 
@@ -16,6 +17,9 @@ ANNOTATION_LIMIT: Final = 200  # of one name or id inside an annotation
 _ESCAPED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Signs that chat programs, Markdown and HTML read as markup, each by one that only looks like it.
 _LOOKALIKES: Final = str.maketrans({"<": "‹", ">": "›", "`": "ˋ", "&": "＆"})
+# What chat programs, Markdown and template engines behind a webhook act upon, by the sign that starts it; a model
+# version such as `name@20240620` or a set of braces stays as it is.
+_ACTIVE: Final = re.compile(r"\{(?=[{%])|\](?=\()|@(?=(?:all|channel|everyone|here)\b)|\$(?=\{)")
 
 
 def clean(text: str, limit: int = ANNOTATION_LIMIT) -> str:
@@ -24,6 +28,7 @@ def clean(text: str, limit: int = ANNOTATION_LIMIT) -> str:
     written = "".join(
         _escape(c) if unicodedata.category(c) in _ESCAPED_CATEGORIES else c for c in text[:limit]
     ).translate(_LOOKALIKES)
+    written = _ACTIVE.sub(r"\g<0> ", written)
     if len(text) > limit or len(written) > limit:
         return written[: limit - 1] + "…"
     return written

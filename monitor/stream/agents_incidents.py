@@ -15,9 +15,9 @@ from monitor.alerting import groups
 from monitor.alerting.access import Access
 from monitor.alerting.alert import Alert, Identity
 from monitor.alerting.alertmanager import Alertmanagers, wall_clock
-from monitor.alerting.board import Board, PagingConfig, channel_of
+from monitor.alerting.board import GROUP_LIMIT, Board, PagingConfig, channel_of
 from monitor.alerting.content import PageConfig, incident_alert
-from monitor.alerting.groups import GroupRow
+from monitor.alerting.groups import Channel, GroupKey, GroupRow
 from monitor.alerting.replica import DeliveryObserver, Outcome
 from monitor.errors import UndecodableRecord
 from monitor.logs import get_logger
@@ -35,8 +35,9 @@ ROW_KEEP_MS: Final = (
 PURGE_SECONDS: Final = 60.0
 GAUGE_SECONDS: Final = 1.0
 _AWAITED_LIMIT: Final = (
-    1000  # incidents of one alert whose way to the page is timed; a storm needs no more
+    100  # incidents of one alert whose way to the page is timed; a storm needs no more
 )
+_AWAITED_ALERTS: Final = 1000  # alerts that are timed; the one that waits longest may never be sent
 _DASHBOARD_PATH: Final = "/d/agent-monitor-incidents"
 
 _log: Final = get_logger(__name__)
@@ -117,6 +118,9 @@ class IncidentAgent(KeyedAgent):
         row = groups.apply(
             before, incident, channel=channel, now_ms=now_ms, quiet_ms=self.config.quiet_ms
         )
+        if payload is None and self.board.full:
+            self._past_limit(incident, group, channel, now_ms)
+            return []
         self._lease.require()
         write = self.table.put(message.partition, key, message.offset, groups.encode_row(row))
         self.board.put(key, row)
@@ -130,6 +134,16 @@ class IncidentAgent(KeyedAgent):
         self.delivery.wake()
         self._count("applied")
         return [write]
+
+    def _past_limit(
+        self, incident: Incident, group: GroupKey, channel: Channel, now_ms: int
+    ) -> None:
+        """No row for a group more: counted with others of its severity, while this process lives."""
+        if incident.revision == 1 and groups.group_of(incident) == group and channel != "shadow":
+            self.board.count_past_limit(incident, now_ms)
+            self._telemetry.incidents_not_pushed_total.labels("groups").inc()
+            self.delivery.wake()
+        self._count("applied")
 
     async def on_recovered(self) -> None:
         rows = {}
@@ -145,14 +159,15 @@ class IncidentAgent(KeyedAgent):
         self.delivery.wake()
 
     def purge(self) -> int:
-        """Drop the rows of groups that have been over for a day; returns how many."""
+        """Drop the rows of groups that have been over for a day, or are over where rows are many; returns how many."""
         if not self._lease.held:
             return 0
+        keep_ms = ROW_KEEP_MS if len(self.board) < GROUP_LIMIT // 2 else 0
         gone = [
             key
             for key, row in self.board.rows()
             if groups.over(
-                row, now_ms=self._clock(), quiet_ms=self.config.quiet_ms, keep_ms=ROW_KEEP_MS
+                row, now_ms=self._clock(), quiet_ms=self.config.quiet_ms, keep_ms=keep_ms
             )
         ]
         for key in gone:
@@ -210,6 +225,8 @@ class DeliveryMetrics(DeliveryObserver):
         if incident.caused_at_ms <= 0:
             return
         awaited = self._awaited.setdefault(alert.identity, [])
+        if len(self._awaited) > _AWAITED_ALERTS:
+            del self._awaited[next(iter(self._awaited))]
         if alert.count == 1:
             awaited.clear()  # another episode
         if len(awaited) < _AWAITED_LIMIT:

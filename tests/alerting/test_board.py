@@ -15,6 +15,7 @@ from monitor.alerting.content import PageConfig
 from monitor.alerting.groups import GroupRow, group_of
 from monitor.alerting.text import ANNOTATION_LIMIT, LABEL_LIMIT, clean, label
 from tests.alerting.incidents import incident
+from tests.alerting.test_words import span
 
 PAGE = PageConfig(
     runbooks="https://runbooks.example/",
@@ -41,7 +42,8 @@ def row_of(
 
 def test_an_alert_says_what_the_person_on_call_needs() -> None:
     shown = Board(CONFIG)
-    shown.put(*row_of("abc123", summary="shell call with a user's string"))
+    around = span("00f067aa0ba902b7", "tool_call", tool_name="rm", score=0.91)
+    shown.put(*row_of("abc123", summary="shell call with a user's string", evidence=(around,)))
     (alert,) = shown.alerts(NOW)
     assert alert.labels == {
         "alertname": "AgentMonitorSpanOverThreshold",
@@ -59,6 +61,9 @@ def test_an_alert_says_what_the_person_on_call_needs() -> None:
         "m-1",
     )
     assert notes["show"] == "monitor incidents show abc123"
+    assert notes["explain"] == "monitor explain abc123"
+    assert notes["neighbourhood"] == "tool_call rm 0.91 (highest)"
+    assert "examples" not in notes
     assert notes["runbook_url"] == "https://runbooks.example/AgentMonitorSpanOverThreshold.md"
     assert notes["dashboard"] == "https://grafana.example/d/x?var-service=shop"
     assert "shell call with a user's string" in notes["description"]
@@ -142,44 +147,133 @@ def test_page_age_counts_from_the_causing_records_time(age: int, expected: str) 
     assert channel_of(incident(caused_at_ms=NOW - age), CONFIG, NOW) == expected
 
 
-hostile = st.text(alphabet=st.characters(), max_size=400) | st.sampled_from(
-    [
-        "<!channel> pay up",
-        "a\nb",
-        "\u202egnp.exe",
-        "{{ .Labels }}",
-        "`rm -rf /`",
-        "x" * 5000,
-        "\ud800",
-        "\x00",
-        " ",
-    ]
-)
-
-
-@given(hostile, hostile, hostile, hostile)
-def test_law_hostile_names_make_a_valid_bounded_alert(
-    service: str, policy: str, scorer: str, trace: str
-) -> None:
+def test_a_storm_is_one_alert_with_its_count_the_worst_and_other_examples() -> None:
+    """10,000 incidents of one service: one alert, its size and the row's do not grow, the count is right."""
+    row = GroupRow(group_of(incident()))
+    for n in range(10_000):
+        score = 0.99 if n == 4_321 else 0.5
+        made = incident(f"i-{n}", trace_id=f"{n:032x}", max_score=score)
+        row = groups.apply(row, made, channel="page", now_ms=NOW + n, quiet_ms=1000)
+        if n == 999:
+            early = len(groups.encode_row(row))
     shown = Board(CONFIG)
+    shown.put(b"k", row)
+    (alert,) = shown.alerts(NOW + 10_000)
+    assert alert.annotations["count"] == "10000"
+    assert alert.annotations["incident_id"] == "i-4321"
+    assert alert.annotations["examples"] == (
+        f"last i-9999 (trace {9_999:032x}), first i-0 (trace {0:032x})"
+    )
+    assert len(groups.encode_row(row)) < early + 100
+
+
+def test_made_up_services_are_a_bounded_number_of_rows_and_alerts_and_all_are_counted() -> None:
+    """10,000 incidents of 10,000 services, as the agent handles them."""
+    shown = Board(CONFIG)
+    refused = 0
+    for n in range(10_000):
+        made = incident(f"i-{n}", service=f"made-up-{n}", max_score=0.4 + n / 20_000)
+        if shown.full:
+            refused += 1
+            shown.count_past_limit(made, NOW)
+        else:
+            shown.put(*row_of(f"i-{n}", service=f"made-up-{n}", max_score=made.max_score))
+    assert len(shown) == board.GROUP_LIMIT == 10_000 - refused
+    alerts = shown.alerts(NOW)
+    assert len(alerts) == board.ALERT_LIMIT + 1
+    assert sum(int(alert.annotations["count"]) for alert in alerts) == 10_000
+    more = alerts[-1]
+    assert more.labels["alertname"] == "AgentMonitorMoreIncidents"
+    assert more.annotations["incident_id"] == "i-9999"  # the worst of all, though it has no row
+    assert "made-up-" in more.annotations["description"]
+    check(more)
+    assert shown.alerts(NOW + 1000 + groups.RESOLVED_MS) == []
+
+
+def test_no_flapping_an_alert_that_fires_again_and_again_within_quiet_fires_once() -> None:
+    row = GroupRow(group_of(incident()))
+    shown = Board(CONFIG)
+    started = set()
+    for n in range(50):
+        row = groups.apply(
+            row, incident(f"i-{n}"), channel="page", now_ms=NOW + n * 999, quiet_ms=1000
+        )
+        shown.put(b"k", row)
+        for later in (0, 998):
+            (alert,) = shown.alerts(NOW + n * 999 + later)
+            assert alert.ended_ms is None
+            started.add(alert.started_ms)
+    assert started == {NOW}
+    (alert,) = shown.alerts(NOW + 49 * 999 + 1000)
+    assert alert.ended_ms == NOW + 49 * 999 + 1000
+
+
+HOSTILE = (
+    "<!channel> pay up",
+    "<img src=x onerror=alert(1)>",
+    "a\nb\r\nc",
+    "\"quoted\" 'twice' \\",
+    "\u202egnp.exe",
+    "{{ .Labels }}{% for x in y %}${HOME}#{x}",
+    "`rm -rf /` $(reboot)",
+    "[sign in](https://evil.example)",
+    "@everyone @here @channel @all",
+    "🔥👩‍👩‍👧🏳️‍🌈" * 50,
+    "x" * 10_240,
+    "é" * 10_240,
+    "\ud800",
+    "\x00",
+    "\x1b[31m",
+    " ",
+    "",
+)
+hostile = st.text(alphabet=st.characters(), max_size=400) | st.sampled_from(HOSTILE)
+
+
+def hostile_alert(service: str, policy: str, scorer: str, trace: str) -> Alert:
+    shown = Board(CONFIG)
+    around = span("a", tool_name=trace, tags=(policy,), name=service)
     made = incident(
         trace.encode("utf-8", "replace").decode(),
         service=service,
         policy=policy,
         scorer=scorer,
         trace_id=trace,
+        argmax_role=service,
         summary=scorer,
         model_version=policy,
+        evidence=(around,),
     )
     row = groups.apply(GroupRow(group_of(made)), made, channel="page", now_ms=NOW, quiet_ms=1000)
     shown.put(b"k", row)
     (alert,) = shown.alerts(NOW)
+    return alert
+
+
+@given(hostile, hostile, hostile, hostile)
+def test_law_hostile_names_make_a_valid_bounded_alert(
+    service: str, policy: str, scorer: str, trace: str
+) -> None:
+    alert = hostile_alert(service, policy, scorer, trace)
     check(alert)
     for value in alert.labels.values():
         assert 0 < len(value) <= LABEL_LIMIT
-    for value in (*alert.labels.values(), *alert.annotations.values()):
-        assert not re.search(r"[\x00-\x1f<>`\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]", value)
+    forbidden = r"[\x00-\x1f<>`\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]|\{\{|\{%|\$\{|\]\(|@(everyone|here|channel|all)\b"
+    for name, value in (*alert.labels.items(), *alert.annotations.items()):
+        assert not re.search(forbidden, value), name
         assert len(value) < 3 * ANNOTATION_LIMIT + 400
+
+
+def test_ordinary_names_stay_as_they_are() -> None:
+    for name in (
+        "claude-3-5-sonnet@20240620",
+        "shop/checkout",
+        "a.b:c",
+        "naïve café",
+        "配送",
+        "{x}",
+    ):
+        assert clean(name) == name == label(name)
 
 
 def test_long_labels_that_differ_stay_different() -> None:
