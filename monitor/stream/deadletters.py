@@ -88,11 +88,8 @@ class DeadLetterLog:
     async def marks(self) -> Marks:
         found: dict[int, set[int]] = defaultdict(set)
         async for record in self._records():
-            if record.key == MARKER_KEY:
-                try:
-                    marker = msgspec.json.decode(record.value or b"", type=Redriven)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                    continue  # `letters` counts it as foreign
+            marker = _marker(record)
+            if marker is not None:
                 found[record.partition].update(marker.offsets)
         return found
 
@@ -103,7 +100,7 @@ class DeadLetterLog:
             letter = _letter(record)
             if letter is not None:
                 yield letter
-            elif record.key != MARKER_KEY:
+            elif _marker(record) is None:
                 self.foreign += 1
 
     async def at(self, partition: int, offset: int) -> Letter | None:
@@ -176,6 +173,15 @@ def _letter(record: Any) -> Letter | None:
     if not isinstance(content, DeadLetter):
         return None
     return Letter(record.partition, record.offset, record.timestamp, content)
+
+
+def _marker(record: Any) -> Redriven | None:
+    if record.key != MARKER_KEY:
+        return None
+    try:
+        return msgspec.json.decode(record.value or b"", type=Redriven)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def source_key(source: Source) -> str:

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from monitor.codec import decode_fold_record
 from monitor.model import DeadLetter, Fragment, Source
@@ -61,10 +61,16 @@ def lab(kafka: KafkaBroker, unique: str, tmp_path: Path) -> Iterator[Lab]:
     made.kill_workers()
 
 
-def command(lab: Lab, *arguments: str, python: tuple[str, ...] = ("-m", "monitor"), **env: str) -> subprocess.CompletedProcess[str]:  # fmt: skip
+def command(lab: Lab, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return _python(lab, ("-m", "monitor", "deadletters", *arguments), env)
+
+
+def _python(
+    lab: Lab, arguments: tuple[str, ...], env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MONITOR_")}
     return subprocess.run(
-        [sys.executable, *python, "deadletters", *arguments],
+        [sys.executable, *arguments],
         env={**clean, **lab.env, **env},
         capture_output=True,
         text=True,
@@ -108,8 +114,8 @@ def headers_and_times(lab: Lab) -> list[tuple[str, int]]:
         consumer.assign([TopicPartition(lab.input, p, OFFSET_BEGINNING) for p in range(4)])
         found = []
         while (message := consumer.poll(3)) is not None:
-            [(_, value)] = message.headers() or [("", b"")]
-            found.append((bytes(value or b"").decode(), message.timestamp()[1]))
+            headers: Any = message.headers() or [("", b"")]
+            found.append((headers[0][1].decode(), message.timestamp()[1]))
     finally:
         consumer.close()
     return found
@@ -180,7 +186,7 @@ def test_a_refused_score_joins_its_span_once_its_scorer_is_known(lab: Lab, tmp_p
 @pytest.mark.parametrize("point", ["sent", "committed"])
 def test_killed_in_the_middle_and_run_again_each_is_sent_once(lab: Lab, point: str) -> None:
     put_letters(lab, 45)
-    killed = command(lab, "redrive", "--yes", python=("-c", DYING, "3", point))
+    killed = _python(lab, ("-c", DYING, "3", point, "deadletters", "redrive", "--yes"), {})
     assert killed.returncode == -9, killed.stderr
     assert sum(sent(lab).values()) == (20 if point == "sent" else 30)
     done = command(lab, "redrive", "--yes", "--json")
@@ -204,12 +210,11 @@ def test_filters_leave_gaps_that_stay_redrivable_and_limits_are_kept(lab: Lab) -
     assert all(50_000 < time.time() * 1000 - at < 170_000 for at in times)  # the items' own
 
 
-def test_no_record_is_sent_that_its_topic_would_drop_at_once_for_its_age(lab: Lab) -> None:
-    admin = AdminClient({"bootstrap.servers": lab.bootstrap})
-    entry = ConfigEntry("retention.ms", "20000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, lab.input, incremental_configs=[entry])
-    for change in admin.incremental_alter_configs([resource]).values():
-        change.result()
+def test_no_record_is_sent_that_its_topic_would_drop_at_once_for_its_age(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    lab = Lab(kafka.bootstrap, unique, tmp_path)
+    lab.make_input({"retention.ms": "20000"})
     put_letters(lab, 1)
     assert command(lab, "redrive", "--yes").returncode == 0
     [(_, at)] = headers_and_times(lab)
