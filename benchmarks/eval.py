@@ -17,6 +17,7 @@ from benchmarks import agentdojo
 from benchmarks.agentdojo import DATA, Dojo, Raw, Variant
 from monitor.model import Incident
 from monitor.trace.config import DEFAULT_THRESHOLDS
+from monitor.trace.suggest import wilson
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "evaluation.md"
 CLASSES: Final = ("compositional_exfiltration", "tool_chaining", "single_action")
@@ -26,7 +27,6 @@ USUAL: Final = (
 ALLOWED: Final = (
     2  # benign traces that a fitted threshold may alarm on: what the monitor is held to
 )
-Z: Final = 1.959964  # standard normal quantile of .975
 
 
 class Said(NamedTuple):
@@ -38,20 +38,6 @@ class Said(NamedTuple):
 
 
 Method = Callable[[list[Raw], Raw], Said]
-
-
-def wilson(k: int, n: int) -> tuple[float, float]:
-    """95 % interval of k in n, Wilson (1927): it stays within [0, 1] and works for 0 of n.
-
-    >>> [round(x, 3) for x in wilson(0, 56)]
-    [0.0, 0.064]
-    """
-    if n == 0:
-        return 0.0, 1.0
-    share, spread = k / n, Z * Z / n
-    middle = (share + spread / 2) / (1 + spread)
-    half = Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 # --- the roll-ups --------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from monitor.cli import (
     policy,
     replay,
     schema,
+    thresholds,
     topics,
     worker,
 )
@@ -50,6 +51,7 @@ app.command("demo")(demo.demo)
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(policy.app, name="policy")
+app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(topics.app, name="topics")
 
 

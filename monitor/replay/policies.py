@@ -7,18 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from monitor.codec import decode_fold_record
-from monitor.drift.settings import DriftSettings
 from monitor.intake import IntakeConfig
-from monitor.model import Fragment, SpanScore
 from monitor.policy.nearly import Near, nearly
 from monitor.policy.rules import Finding, Policy
-from monitor.replay.lines import read
-from monitor.replay.runner import Replay, Summary
+from monitor.replay.runner import Summary
+from monitor.replay.whole import judged_whole
 from monitor.trace.config import FoldSettings
-from monitor.trace.judge import judge
-from monitor.trace.life import Content
-from monitor.trace.rules import Rules
+from monitor.trace.judge import Judgement
 
 
 class Tried(msgspec.Struct, frozen=True, tag_field="kind", tag="policy_test"):
@@ -41,42 +36,23 @@ def try_policies(
 ) -> Iterator[Tried]:
     """Every trace of the files, in the order of its first span, under ``policies`` and the thresholds of ``settings``.
 
-    A trace is judged once, with all that the files have of it: lifetimes, limits and late arrival play no part.
     ``summary``: is told what was read. Raises UnreadableFile.
     """
-    traces: dict[str, list[bytes]] = {}
-
-    def keep(_: int, value: bytes) -> None:
-        fragment = decode_fold_record(value)
-        if isinstance(fragment, Fragment):
-            traces.setdefault(fragment.trace_id, []).append(value)
-
-    # For what it hands to the fold; what the fold makes of it at one moment in time is of no interest.
-    run = Replay(intake, FoldSettings(), DriftSettings())
-    run.logged = keep
-    for line, _ in read(paths):
-        for _record in run.feed(line, 1):
-            pass
-    if summary is not None:
-        for name in ("lines", "spans", "scores", "faults", "dead_letters", "unknown_roles"):
-            setattr(summary, name, getattr(run.summary, name))
     settings = msgspec.structs.replace(settings, policies=tuple(policies))
-    rules = Rules(settings, settings.sha256, settings.canonical())
-    for trace_id in list(traces):
-        yield _tried(trace_id, Content.of(traces.pop(trace_id)), policies, rules)
+    for judged in judged_whole(paths, intake, settings, summary):
+        yield _tried(judged, policies)
 
 
-def _tried(trace_id: str, content: Content, policies: Sequence[Policy], rules: Rules) -> Tried:
-    here = {span.span_id for span in content.spans}
-    alone: list[SpanScore] = [late for _, late in content.scores if late.span_id not in here]
-    judged = judge(trace_id, content, alone, rules, {}, cut=False)
+def _tried(judged: Judgement, policies: Sequence[Policy]) -> Tried:
     matched = {finding.policy for finding in judged.findings}
     near: list[Near] = []
     absent: dict[str, tuple[str, ...]] = {}
     for policy in policies:
         if policy.name in matched:
             continue
-        near += nearly(judged.report, policy, rules.thresholds, cut=False, highest=judged.highest)
+        near += nearly(
+            judged.report, policy, judged.rules.thresholds, cut=False, highest=judged.highest
+        )
         lacking = tuple(
             step.name
             for step in policy.steps
@@ -85,5 +61,10 @@ def _tried(trace_id: str, content: Content, policies: Sequence[Policy], rules: R
         if lacking:
             absent[policy.name] = lacking
     return Tried(
-        trace_id, judged.service, judged.forensics.status, judged.findings, tuple(near), absent
+        judged.trace_id,
+        judged.service,
+        judged.forensics.status,
+        judged.findings,
+        tuple(near),
+        absent,
     )
