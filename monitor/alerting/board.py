@@ -60,12 +60,17 @@ def _accepted(incident: Incident, patterns: tuple[str, ...]) -> bool:
     return False
 
 
+_Firing = tuple[bytes, GroupRow, Episode]
+
+
 class Board:
     """Rows by their table key."""
 
     def __init__(self, config: PagingConfig) -> None:
         self.config = config
         self._rows: dict[bytes, GroupRow] = {}
+        # As made last, with what it was made of: a storm changes few groups a moment, and each is 0.1 ms.
+        self._made: dict[bytes, tuple[Episode, Alert]] = {}
         self._past_limit: dict[str, Episode] = {}  # by severity: incidents of groups without a row
 
     @property
@@ -101,17 +106,17 @@ class Board:
     def alerts(self, now_ms: int) -> list[Alert]:
         """All that fires or was resolved less than five minutes ago."""
         quiet = self.config.quiet_ms
-        firing: list[tuple[GroupRow, Episode]] = []
+        firing: list[_Firing] = []
         alerts: list[Alert] = []
         old: dict[tuple[str, str], list[Episode]] = defaultdict(list)
-        for row in self._rows.values():
+        for key, row in self._rows.items():
             if row.old is not None and state(row.old, now_ms=now_ms, quiet_ms=quiet) == "firing":
                 old[row.group.service, row.group.severity].append(row.old)
             if row.page is None:
                 continue
             match state(row.page, now_ms=now_ms, quiet_ms=quiet):
                 case "firing":
-                    firing.append((row, row.page))
+                    firing.append((key, row, row.page))
                 case "resolved":
                     ended = resolves_at(row.page, quiet)
                     alerts.append(
@@ -130,18 +135,24 @@ class Board:
         ]
         return alerts
 
-    def _firing(self, firing: list[tuple[GroupRow, Episode]], now_ms: int) -> list[Alert]:
+    def _firing(self, firing: list[_Firing], now_ms: int) -> list[Alert]:
         if len(firing) > ALERT_LIMIT:
             # Those that fire longest stay: what was pushed once is not taken back by newcomers.
-            firing.sort(key=lambda it: (_URGENCY.get(it[0].group.severity, 9), it[1].started_ms))
+            firing.sort(key=lambda it: (_URGENCY.get(it[1].group.severity, 9), it[2].started_ms))
         page = self.config.page
-        alerts = [
-            content.incident_alert(row.group, episode, page, ended_ms=None)
-            for row, episode in firing[:ALERT_LIMIT]
-        ]
+        made: dict[bytes, tuple[Episode, Alert]] = {}
+        for key, row, episode in firing[:ALERT_LIMIT]:
+            before = self._made.get(key)
+            if before is not None and before[0] is episode:
+                made[key] = before
+            else:
+                alert = content.incident_alert(row.group, episode, page, ended_ms=None)
+                made[key] = (episode, alert)
+        self._made = made
+        alerts = [alert for _, alert in made.values()]
         rest: dict[str, list[Episode]] = defaultdict(list)
         services: dict[str, set[str]] = defaultdict(set)
-        for row, episode in firing[ALERT_LIMIT:]:
+        for _, row, episode in firing[ALERT_LIMIT:]:
             rest[row.group.severity].append(episode)
             services[row.group.severity].add(row.group.service)
         for severity, episode in self._past_limit.items():

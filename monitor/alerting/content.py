@@ -120,7 +120,8 @@ def more_alert(
     limit: int,
 ) -> Alert:
     """One alert for the groups past the limit of alerts that a worker pushes singly."""
-    named = sorted({clean(service, 60) for service in services})
+    named = [clean(service, 60) for service in sorted(services)[:_SERVICES_NAMED]]
+    among = f"Among them: {', '.join(named)}{', …' if len(services) > len(named) else ''}. "
     return _together(
         MORE_INCIDENTS,
         "other",
@@ -130,8 +131,7 @@ def more_alert(
         summary=f"more alert groups fire than the {limit} that are pushed singly: {_incidents(sum(e.count for e in episodes))}",
         why=(
             "So many services, reasons and policies at once are an outage or names made up by a sender. "
-            f"Among them: {', '.join(named[:_SERVICES_NAMED])}{', …' if len(named) > _SERVICES_NAMED else ''}. "
-            "All incidents are recorded: `monitor incidents list` shows them."
+            f"{among if named else ''}All incidents are recorded: `monitor incidents list` shows them."
         ),
     )
 

@@ -151,33 +151,6 @@ def test_the_token_key_is_made_once(compose: dict[str, Any], tmp_path: Path) -> 
     assert key.read_text() == first
 
 
-def test_alertmanager_configuration(deploy: Path, require_binary: Callable[[str], Path]) -> None:
-    checked(require_binary("amtool"), "check-config", deploy / "alertmanager" / "alertmanager.yml")
-
-
-@pytest.mark.parametrize(
-    ("labels", "receiver"),
-    [
-        (["alertname=AgentMonitorHeartbeat", "severity=info"], "heartbeat"),
-        (["alertname=AgentMonitorIncident", "severity=critical"], "on-call"),
-        (["alertname=AgentMonitorIncident", "severity=warning"], "on-call"),
-    ],
-)
-def test_alertmanager_routes(
-    deploy: Path, require_binary: Callable[[str], Path], labels: list[str], receiver: str
-) -> None:
-    config = deploy / "alertmanager" / "alertmanager.yml"
-    checked(
-        require_binary("amtool"),
-        "config",
-        "routes",
-        "test",
-        f"--config.file={config}",
-        f"--verify.receivers={receiver}",
-        *labels,
-    )
-
-
 def test_prometheus_configuration_and_its_rules(
     deploy: Path, require_binary: Callable[[str], Path]
 ) -> None:
