@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from monitor.alerting.content import ALERT_OF_REASON, OTHER_REASON
+from monitor.cli.commonness import commonness_line, read_commonness
 from monitor.cli.explain import NothingKnown
 from monitor.cli.kafka import committed_records, on_kafka
 from monitor.cli.report import SEVERITY_STYLE, SHOWN, report_console
@@ -61,11 +62,15 @@ def show(
         raise NothingKnown(
             f"no incident {what!r} in the incidents topic; it keeps 30 days, `monitor incidents list` shows them"
         )
-    for incident in found:
-        if json:
+    if json:
+        for incident in found:
             _write(incident)
-        else:
-            print_incident(incident, report_console(), settings.runbook_url)
+        return
+    counts = on_kafka(read_commonness(settings, found), settings)
+    for incident, count in zip(found, counts, strict=True):
+        print_incident(incident, report_console(), settings.runbook_url)
+        if (line := commonness_line(incident, count)) is not None:
+            report_console().print(line, soft_wrap=True)
 
 
 def incident_table(incidents: list[Incident], limit: int = SHOWN) -> Table:

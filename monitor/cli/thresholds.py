@@ -211,6 +211,12 @@ def print_suggested(
             f"Too few data: {wish:g} pages a day are none in {days:.4g} days; the proposal lies above all scores seen.",
             style="yellow", highlight=False,
         )  # fmt: skip
+    if found.pages > int(wish * days):
+        console.print(
+            "No thresholds keep within the wish: too many traces score 1. What scores so much as a matter of course "
+            "needs a threshold by scorer (MONITOR_THRESHOLDS) or another scale (MONITOR_SCORERS).",
+            style="yellow", highlight=False,
+        )  # fmt: skip
     console.print()
     for one in found.roles:
         console.print(_setting(one), highlight=False)

@@ -92,6 +92,13 @@ def test_few_data_are_said_to_be_few(tmp_path: Path) -> None:
     assert "1 pages a day are none in 0.5 days" in done.stdout
 
 
+def test_a_wish_that_no_threshold_grants_is_said_to_be_one(tmp_path: Path) -> None:
+    data = write(tmp_path / "ones.jsonl", *(line(n, 1.0, n * DAY // 10) for n in range(11)))
+    done = run("thresholds", "suggest", str(data), "--pages-per-day", "3")
+    assert "No thresholds keep within the wish" in done.stdout
+    assert "MONITOR_THRESHOLD__TOOL_CALL=1\n" in done.stdout
+
+
 def test_what_cannot_be_answered_is_refused(tmp_path: Path) -> None:
     unscored = write(tmp_path / "unscored.jsonl", line(0, None, 0), line(1, None, DAY))
     moment = write(tmp_path / "moment.jsonl", line(0, 0.1, 0))
