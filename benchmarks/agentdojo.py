@@ -162,6 +162,32 @@ def _id(of: str, number: int) -> str:
     return blake2b(f"{of}{number}".encode(), digest_size=8).hexdigest()
 
 
+def two_halves(
+    trace: list[Raw], label: Raw, *, asks_again: bool = True
+) -> tuple[list[Raw], list[Raw]]:
+    """Two traces of one session: all up to the last act of the attack (of a benign trace: its last tool call), and
+    the act with what follows, under a root of its own that says the user's request again, or nothing."""
+    acts = set(label["attack_span_ids"]) or {
+        span["span_id"] for span in trace if span["role"] in ("tool_call", "retrieval")
+    }
+    place = max((n for n, span in enumerate(trace) if span["span_id"] in acts), default=1)
+    root = trace[0]
+    session = {"gen_ai.conversation.id": f"session-{root['trace_id']}"}
+    first = [
+        {**root, "attributes": {**root["attributes"], **session}},
+        *trace[1:place],
+    ]
+    again = {k: v for k, v in root["attributes"].items() if asks_again or k not in CONTENT}
+    other = blake2b(root["trace_id"].encode(), digest_size=16).hexdigest()
+    top = {
+        **root,
+        "trace_id": other,
+        "attributes": {**again, **session},
+        "start_unix_nano": trace[place]["start_unix_nano"],
+    }
+    return first, [top, *({**span, "trace_id": other} for span in trace[place:])]
+
+
 # --- the monitor over them -----------------------------------------------------------------------------
 
 

@@ -332,11 +332,26 @@ class SpanEvidence(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
+class SessionTrace(msgspec.Struct, frozen=True):
+    """The spans of one trace that an incident over several names."""
+
+    trace_id: str
+    life: int
+    span_ids: tuple[str, ...]
+
+
+class SessionEvidence(msgspec.Struct, frozen=True):
+    """What an incident over several traces of a session stands on."""
+
+    session_id: str
+    traces: tuple[SessionTrace, ...]
+
+
 class Incident(msgspec.Struct, frozen=True, tag_field="kind", tag="incident", kw_only=True):
     """The artifact of record: revised in place under one ``incident_id``, never duplicated."""
 
     incident_id: str
-    trace_id: str | None  # None: identity incident of a span without a usable trace_id
+    trace_id: str | None  # None: a span without a usable trace_id, or several traces (``session``)
     life: int | None
     revision: int
     service: str  # of the span that proved it at the first revision; part of the alert group
@@ -365,6 +380,7 @@ class Incident(msgspec.Struct, frozen=True, tag_field="kind", tag="incident", kw
     caused_at_ms: int  # Kafka timestamp of the input record that caused it (age of a page)
     opened_at_ms: int  # the log's date
     provenance: Provenance
+    session: SessionEvidence | None = None  # of an incident over several traces
     digest: str = ""  # sha256 of the canonical JSON with digest=""
     schema_version: int = 1
 

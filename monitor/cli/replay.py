@@ -83,7 +83,12 @@ def _fold(files: list[Path], report: Report | None) -> Summary:
 
 
 def _replay(files: list[Path], settings: Settings, report: Report | None) -> Summary:
-    run = Replay(settings.intake_config(), settings.fold_settings(), settings.drift_settings())
+    run = Replay(
+        settings.intake_config(),
+        settings.fold_settings(),
+        settings.drift_settings(),
+        settings.service_groups,
+    )
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),

@@ -52,6 +52,42 @@ def match_steps(policy: Policy, scene: Scene) -> Finding | None:
         for chain in found:
             if not chain.by_flow and not chain.doubt:
                 chain.doubt = "spans of the trace are missing (cut)"
+    return _best(policy, found, scene)
+
+
+def match_steps_between(policy: Policy, scene: Scene) -> Finding | None:
+    """What a policy of steps finds between the parts of a scene that are whole traces, none within one.
+
+    Proven by a value that flows from one into another alone, as in `match_steps`. By tags and order it is undecidable,
+    and only where content was not captured, the policy asks for no flow, or lets a value that comes out of nothing do.
+    """
+    steps = policy.steps
+    track = scene.by_time()
+    ladder = Ladder(steps, track, scene.fitting)
+    found: list[_Chain] = []
+    if ladder.soonest:
+        if steps[-1].flow_from:
+            flow = _Flow(steps, ladder, scene, across=True, apart=True)
+            chains = (flow.chain(sink) for sink in ladder.fitting[-1])
+            provable = scene.request.known
+        else:
+            chains = (_in_order(ladder, sink, across=True) for sink in ladder.fitting[-1])
+            provable = False
+        found = _enough(
+            (chain for chain in chains if chain is not None and _over_parts(chain, scene)),
+            provable=provable,
+        )
+    if steps[-1].flow_from and not any(chain.by_flow for chain in found):
+        found = _between_parts(steps, scene) or found
+    return _best(policy, found, scene)
+
+
+def _over_parts(chain: _Chain, scene: Scene) -> bool:
+    part = scene.part_of(chain.spans[-1])
+    return any(scene.part_of(span) is not part for span in chain.spans)
+
+
+def _best(policy: Policy, found: list[_Chain], scene: Scene) -> Finding | None:
     proven = [chain for chain in found if not chain.doubt]
     chains = proven or found
     return _finding(policy, chains, scene) if chains else None
@@ -119,7 +155,7 @@ def _between_parts(steps: Sequence[Step], scene: Scene) -> list[_Chain]:
     ladder = Ladder(steps, scene.in_any_order(), scene.fitting)
     if not ladder.soonest:
         return []
-    flow = _Flow(steps, ladder, scene, across=True, ordered=False)
+    flow = _Flow(steps, ladder, scene, across=True, apart=True)
     found = (flow.seen(sink) for sink in ladder.fitting[-1])
     chains = _enough((chain for chain in found if chain is not None), provable=False)
     for chain in chains:
@@ -144,14 +180,14 @@ class _Flow:
         scene: Scene,
         *,
         across: bool,
-        ordered: bool = True,
+        apart: bool = False,
     ) -> None:
         self.steps = steps
         self.ladder = ladder
         self.scene = scene
         self.across = across
         self.doubted = 0
-        self.ordered = ordered  # else only what flows from one part to another counts
+        self.apart = apart  # only what flows from one part to another counts
         self.sink = steps[-1]
         self.sources = [n for n, step in enumerate(steps) if step.name in self.sink.flow_from]
         # span_id of a sink -> the values in its arguments that are not the user's for sure
@@ -187,7 +223,7 @@ class _Flow:
             for token in results_of(span) & self.wanted:
                 known = self.providers.setdefault(token, [])
                 if len(known) < PROVIDERS and (
-                    self.ordered or all(self._apart(span, other) for _, other in known)
+                    not self.apart or all(self._apart(span, other) for _, other in known)
                 ):
                     known.append((number, span))
 
@@ -219,7 +255,7 @@ class _Flow:
             if track.left[span.span_id] < entered
             and done[number][span.span_id] < entered
             and not _overlap(span, sink)
-            and (self.ordered or self._apart(span, sink))
+            and (not self.apart or self._apart(span, sink))
         ]
         if not usable:
             return None

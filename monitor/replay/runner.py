@@ -9,7 +9,7 @@ files; offset 0 is the settings. Coordinates of spans and dead letters are those
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,9 @@ from monitor.model import DeadLetter, GateRecord, Incident, SettingsRecord, Tick
 from monitor.replay.lines import Line, UnreadableFile, captured_message, decode_value, raw_lines
 from monitor.trace.config import FoldSettings
 from monitor.trace.fold import FOLD_VERSION, PartitionFold
+from monitor.trace.rules import Rules
+from monitor.trace.sessions import SessionState, apply
+from monitor.trace.steps import SessionSteps, session_key
 
 Record = Verdict | Incident | DeadLetter | DriftReport | MixReport
 
@@ -77,7 +80,14 @@ class _FileRecord(msgspec.Struct, frozen=True):
 class Replay:
     """One run over one stream of lines. ``feed`` each line with its time, then ``finish``."""
 
-    def __init__(self, intake: IntakeConfig, fold: FoldSettings, drift: DriftSettings) -> None:
+    def __init__(
+        self,
+        intake: IntakeConfig,
+        fold: FoldSettings,
+        drift: DriftSettings,
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
+        """``groups``: service -> group whose sessions belong together; default: all in one."""
         self.summary = Summary()
         self.logged: Callable[[int, bytes], None] | None = None  # told (offset, value) of fragments
         self._intake = Intake(intake)
@@ -87,6 +97,10 @@ class Replay:
         self._totals: MutableMapping[bytes, bytes] = {}
         self._drift = DriftEngine(drift, self._windows, self._totals)
         self._deltas = 0
+        self._rules = Rules(fold, fold.sha256, fold.canonical())
+        self._groups = groups or {}
+        self._sessions: dict[bytes, SessionState] = {}
+        self._steps = 0
         self._line = 0
         self._now_ms: int | None = None
 
@@ -165,6 +179,8 @@ class Replay:
         for record in self._fold.drain().records:
             if isinstance(record, ScoreDelta):
                 yield from self._drift_reports(record)
+            elif isinstance(record, SessionSteps):
+                yield from self._session_incidents(record)
             else:
                 yield self._counted(record)
 
@@ -177,6 +193,15 @@ class Replay:
         for gate in plan.gates:
             record = GateRecord(gate.service, gate.scorer, gate.state, 0, offset)
             self._fold.apply(self._line, self._now_ms, encode_fold_record(record))
+
+    def _session_incidents(self, steps: SessionSteps) -> Iterator[Record]:
+        offset, self._steps = self._steps, self._steps + 1
+        key = session_key(steps, self._groups)
+        state = self._sessions.get(key, SessionState())
+        done = apply(key, state, steps, self._rules, offset=offset)
+        self._sessions[key] = done.state
+        for incident in done.incidents:
+            yield self._counted(incident)
 
     def _counted(self, record: Record) -> Record:
         self.summary.count(record)
@@ -230,6 +255,8 @@ def fold_fragments(
         fold.apply(message.offset, appended, decode_value(line.where, message))
         summary.lines += 1
         for record in fold.drain().records:
+            if isinstance(record, SessionSteps):
+                continue  # matched over traces by an agent, from a topic of its own
             if not isinstance(record, ScoreDelta):
                 summary.count(record)
             yield record

@@ -17,6 +17,7 @@ from monitor.logs import get_logger
 from monitor.settings import Settings
 from monitor.stream.agents_drift import DriftAgent
 from monitor.stream.agents_incidents import IncidentAgent, Paging
+from monitor.stream.agents_sessions import SessionAgent, SessionsShown
 from monitor.stream.clients import HEARTBEAT_MS, SESSION_TIMEOUT_MS, group_id
 from monitor.stream.faust_overrides import OverriddenApp
 from monitor.stream.fence import BEAT_SECONDS, Lease
@@ -97,10 +98,12 @@ def create_app(
         app.producer_only = True
         return app
     incidents = IncidentAgent(app, settings, telemetry, app.lease)
-    app.keyed = (incidents, DriftAgent(app, settings, telemetry, app.lease))
+    sessions = SessionAgent(app, settings, telemetry, app.lease)
+    app.keyed = (incidents, DriftAgent(app, settings, telemetry, app.lease), sessions)
     app.services = (
         *app.services,
         Paging(incidents),
+        SessionsShown(sessions),
         LeaseKeeper(app, telemetry),
         RecoveryWatch(app),
     )

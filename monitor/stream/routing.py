@@ -13,9 +13,10 @@ from monitor.model import DeadLetter, Incident, SettingsRecord, Source, Verdict
 from monitor.settings import Settings
 from monitor.stream.placement import partition_of
 from monitor.stream.topics import TopicNames
+from monitor.trace.steps import SessionSteps, encode_steps, session_key
 
 Routed = tuple[TopicPartition, bytes, bytes]  # place, key, value
-Output = Verdict | Incident | ScoreDelta | DeadLetter | SettingsRecord
+Output = Verdict | Incident | ScoreDelta | SessionSteps | DeadLetter | SettingsRecord
 
 OUTPUT_LIMIT: Final = 1_000_000
 """Bytes of a value: Kafka's default limit of a message, with room for key and headers. What makes the records
@@ -48,6 +49,7 @@ class Router:
     def __init__(self, settings: Settings) -> None:
         self.names = TopicNames(settings.topic_prefix)
         self._partitions = settings.partitions
+        self._groups = settings.service_groups
         self._keep_bytes = settings.deadletter_bytes == "keep"
 
     def too_large(self, record: Output, routed: tuple[Routed, ...]) -> DeadLetter | None:
@@ -93,6 +95,9 @@ class Router:
             case ScoreDelta():
                 key = record.key.decode()
                 return self._to(self.names.score_deltas, key, encode_message(record))
+            case SessionSteps():
+                key = session_key(record, self._groups).decode()
+                return self._to(self.names.session_steps, key, encode_steps(record))
             case DeadLetter():
                 source = record.source
                 key = f"{source.topic}/{source.partition}/{source.offset}/{source.index}"

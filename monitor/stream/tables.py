@@ -18,7 +18,8 @@ from monitor.stream.topics import TopicSpec
 ALERT_GROUPS: Final = "alert-groups"
 DRIFT_WINDOWS: Final = "drift-windows"
 DRIFT_TOTALS: Final = "drift-totals"
-TABLES: Final = (ALERT_GROUPS, DRIFT_WINDOWS, DRIFT_TOTALS)
+SESSIONS: Final = "sessions"
+TABLES: Final = (ALERT_GROUPS, DRIFT_WINDOWS, DRIFT_TOTALS, SESSIONS)
 
 # Bytes of a row. The drift sums of one window have at most `max_rows` (1,024) strata of 1,002 bins, three int64 each
 # before compression: 25 MB. 300 strata in which every bin is used come to 2 MB compressed, twice what Kafka takes.

@@ -31,6 +31,7 @@ FOLD_EVENTS: Final = {
     "late_scores": "scores that did",
     "past_max_spans": "spans past max_spans, or past the closed budget: judged and counted, not kept",
     "continued": "traces that took over what a cut one had left",
+    "session_steps": "summaries of a trace's steps for its sessions",
     "cut": "traces closed by a limit; they enter no drift sums",
     "revised": "closed traces judged again for what came late",
     "unpublished": "closings without a verdict: no GenAI or scored span, or scores only",
@@ -60,7 +61,7 @@ SEVERITIES: Final = _choices(Incident, "severity")
 _CLOSED_BY: Final = _choices(Verdict, "closed_by")
 _STAGES: Final = ("ingest", "assemble")
 _OUTCOMES: Final = ("committed", "aborted", "fenced", "unknown")
-_AGENTS: Final = ("incidents", "drift")
+_AGENTS: Final = ("incidents", "drift", "sessions")
 _MESSAGES: Final = ("applied", "skipped", "failed", "retried")
 
 KNOWN: Final[Mapping[str, Iterable[tuple[str, ...]]]] = {
@@ -76,6 +77,7 @@ KNOWN: Final[Mapping[str, Iterable[tuple[str, ...]]]] = {
         *(("mix", gate) for gate in get_args(GateName)),
     ],
     "drift_refused_total": [(bound,) for bound in ("keys", "versions", "strata")],
+    "session_drops_total": [(why,) for why in ("traces", "bytes", "age", "sessions", "stale")],
     "agent_messages_total": [(agent, outcome) for agent in _AGENTS for outcome in _MESSAGES],
     "transactions_total": [(stage, outcome) for stage in _STAGES for outcome in _OUTCOMES],
     "transaction_seconds": [(stage,) for stage in _STAGES],

@@ -95,6 +95,11 @@ class Metrics:
         self.mix_log_e = d.gauge("mix_log_e", "Natural logarithm of the evidence for a change of trace lengths or of the role mix.", *mix_labels, "what", unit="log", by="drift agent")
         self.cardinality_gate = d.gauge("cardinality_gate", "1 for the state in force of the cardinality gate: stationary, shifted or unknown.", "service", "scorer", "state", unit="1", by="drift agent")
         self.drift_refused_total = d.counter("drift_refused_total", "What the drift sums left out since a bound was reached, by bound: keys (records of a new service and scorer), versions or strata (rows of a delta).", "bound", unit="records or rows", by="drift agent")
+
+        # --- sessions
+        self.sessions = d.gauge("sessions", "Sessions whose steps are held, to match policies over several traces.", unit="sessions", by="session agent")
+        self.session_bytes = d.gauge("session_bytes", "Memory of these steps, as the budget counts it.", unit="bytes", by="session agent")
+        self.session_drops_total = d.counter("session_drops_total", "What sessions let go, by bound: traces, bytes or age (a trace's steps), sessions (a whole session, the longest quiet first), or stale (steps that a later revision had replaced).", "why", unit="traces or sessions", by="session agent")
         self.agent_messages_total = d.counter("agent_messages_total", "Messages of the keyed stages, by agent and outcome: applied, skipped (already applied) or failed.", "agent", "outcome", unit="messages", by="agents")
 
         # --- the Kafka shell

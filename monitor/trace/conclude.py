@@ -27,6 +27,7 @@ from monitor.trace.pages import (
 )
 from monitor.trace.records import LISTED_SPANS, concluded_incident, verdict
 from monitor.trace.rules import Severity, higher
+from monitor.trace.steps import SessionSteps, session_steps
 
 Gates = Mapping[tuple[str, str], str]
 
@@ -34,7 +35,7 @@ Gates = Mapping[tuple[str, str], str]
 class Conclusion:
     """records: the verdict (if there is one to publish), then the incidents by reason and name."""
 
-    __slots__ = ("error", "gates", "pages", "part", "published", "records", "replaced")
+    __slots__ = ("error", "gates", "pages", "part", "published", "records", "replaced", "steps")
 
     def __init__(self) -> None:
         self.records: list[Verdict | Incident] = []
@@ -43,6 +44,7 @@ class Conclusion:
         self.gates: dict[tuple[str, str], str] = {}
         self.published = False
         self.error: str | None = None
+        self.steps: list[SessionSteps] = []  # what its sessions are told
         self.replaced = 0  # scores of the life that others have taken the place of
 
 
@@ -95,6 +97,7 @@ def _judged(
         done.published = True
         done.records.append(verdict(partition, life, judged, judged.forensics, life.revision + 1))
     _tell(partition, life, pages, judged, judged.forensics, closing, done)
+    done.steps = session_steps(partition, life, judged)
     return done
 
 

@@ -267,6 +267,9 @@ class Lives:
         elif closing:
             out.count("unpublished")
         out.records += done.records
+        if done.steps:
+            out.count("session_steps", len(done.steps))
+            out.records += done.steps
         if done.replaced > life.replaced:
             out.count("scores_replaced", done.replaced - life.replaced)
             life.replaced = done.replaced

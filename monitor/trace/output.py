@@ -7,8 +7,9 @@ import msgspec
 from monitor.drift.delta import ScoreDelta
 from monitor.model import DeadLetter, Incident, SettingsRecord, Verdict
 from monitor.trace.closed import ClosedEntry
+from monitor.trace.steps import SessionSteps
 
-FoldRecordOut = Verdict | Incident | ScoreDelta | DeadLetter
+FoldRecordOut = Verdict | Incident | ScoreDelta | SessionSteps | DeadLetter
 
 
 class FoldOutput(msgspec.Struct, frozen=True):

@@ -175,7 +175,7 @@ def orphan_incident(
 ) -> Incident:
     """A span without a usable trace_id at or over its threshold: no trace can be named, its coordinates are."""
     fault = orphan.fault
-    return _sealed(
+    return sealed(
         Incident(
             incident_id=orphan.fault_id,
             trace_id=None,
@@ -211,7 +211,7 @@ def state_lost_incident(
 ) -> Incident:
     """The loss stands in the log: what was between the last publication and here was never judged."""
     lost = {"partition": partition, "from": reset.published_to, "to": offset}
-    return _sealed(
+    return sealed(
         Incident(
             incident_id=incident_id("", offset, f"state_lost/{partition}", "fault"),
             trace_id=None,
@@ -303,7 +303,7 @@ def _incident(
     seen = None if best is None else best.evidence
     policy = page.name if page.reason in ("policy", "fault") else None
     span_ids = tuple(dict.fromkeys(e.span_id for e in evidence if e.span_id is not None))
-    return _sealed(
+    return sealed(
         Incident(
             incident_id=incident_id(life.trace_id, life.birth, page.name, page.reason),
             trace_id=life.trace_id,
@@ -335,7 +335,7 @@ def _incident(
     )
 
 
-def _sealed(incident: Incident) -> Incident:
+def sealed(incident: Incident) -> Incident:
     """With its digest: sha256 of the canonical JSON without one. At most INCIDENT_LIMIT bytes: evidence, edges
     and gates are left out from the end, half of each at a time, and counted."""
     whole, payload = incident, canonical_json(incident)

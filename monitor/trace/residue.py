@@ -6,11 +6,12 @@ a sink or an untrusted read, and what the user asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from monitor.model import Span, SpanDetail
+from monitor.model import Score, Span, SpanDetail
 from monitor.trace.life import Life
 
 # A composed attack has a handful of steps; 64 spans and 64 kB hold those of a very long run, and 100 such
@@ -37,36 +38,62 @@ class Residue(msgspec.Struct, frozen=True, array_like=True):
 def residue_of(life: Life, deadline: int) -> Residue:
     """Of the life's own spans and of the residue it took over: elevated ones first, then tagged ones, the
     latest first; kept in order of arrival."""
-    thresholds = life.rules.thresholds
     content = life.load()
-    highest = content.highest()
-    ranked = []
-    for place, span in enumerate((*life.residue, *content.joined())):
-        if span.span_id in highest:  # a policy looks at the highest score that was ever given
-            span = msgspec.structs.replace(span, scores=highest[span.span_id])
-        elevated = thresholds.elevated(span)
-        detail = span.detail
-        if elevated or (detail is not None and (detail.tags or detail.request_tokens)):
-            ranked.append((not elevated, not (detail is not None and detail.tags), -place, span))
-    ranked.sort(key=lambda entry: entry[:3])
-    kept: list[tuple[int, Span]] = []
-    size = 0
-    for _, untagged, place, span in ranked[:SPAN_LIMIT]:
-        span = _bare(span, untagged)
-        needed = len(_ENCODER.encode(span))
-        if size + needed > BYTES_LIMIT:
-            continue
-        size += needed
-        kept.append((-place, span))
-    kept.sort(key=lambda entry: entry[0])
+    kept, size = chosen(
+        (*life.residue, *content.joined()),
+        content.highest(),
+        life.rules.thresholds.elevated,
+        BYTES_LIMIT,
+    )
     return Residue(
         life.trace_id,
         life.birth,
         life.nth,
-        tuple(span for _, span in kept),
+        kept,
         RESIDUE_BYTES + SPAN_BYTES * len(kept) + 2 * size,
         deadline,
     )
+
+
+def chosen(
+    spans: Iterable[Span],
+    highest: Mapping[str, tuple[Score, ...]],
+    elevated: Callable[[Span], bool],
+    limit: int,
+    *,
+    acts: Callable[[Span], bool] | None = None,
+) -> tuple[tuple[Span, ...], int]:
+    """The spans that composition may need later, SPAN_LIMIT at most, and their encoded bytes, ``limit`` at most:
+    elevated ones first, then tagged ones, the latest first; in order of arrival.
+
+    highest  span_id -> the highest score of each scorer version: a policy looks at these
+    acts     untagged spans that are wanted too, last of all; instead of them, where None, what the user asked for
+    """
+    ranked = []
+    for place, span in enumerate(spans):
+        if span.span_id in highest:
+            span = msgspec.structs.replace(span, scores=highest[span.span_id])
+        high = elevated(span)
+        detail = span.detail
+        tagged = detail is not None and bool(detail.tags)
+        also = (
+            acts(span) if acts is not None else detail is not None and bool(detail.request_tokens)
+        )
+        if high or tagged or also:
+            bare = not tagged and acts is None
+            ranked.append((not high, not tagged, -place, bare, span))
+    ranked.sort(key=lambda entry: entry[:3])
+    kept: list[tuple[int, Span]] = []
+    size = 0
+    for _, _, place, bare, span in ranked[:SPAN_LIMIT]:
+        span = _bare(span, bare)
+        needed = len(_ENCODER.encode(span))
+        if size + needed > limit:
+            continue
+        size += needed
+        kept.append((-place, span))
+    kept.sort(key=lambda entry: entry[0])
+    return tuple(span for _, span in kept), size
 
 
 def _bare(span: Span, untagged: bool) -> Span:

@@ -8,6 +8,7 @@ import msgspec
 
 from monitor.errors import UndecodableRecord
 from monitor.policy.match import Matcher
+from monitor.policy.session import Caring
 from monitor.trace.config import FoldSettings, ScorerRule
 from monitor.trace.thresholds import Thresholds
 
@@ -26,6 +27,7 @@ class Rules:
     """
 
     __slots__ = (
+        "caring",
         "closed_budget",
         "content",
         "delta_flush_ms",
@@ -56,6 +58,7 @@ class Rules:
             rule.scorer for rule in settings.threshold_overrides
         }
         self.matcher = Matcher(settings.policies, self.thresholds)
+        self.caring = Caring(settings.policies)
         life = settings.lifecycle
         self.root_grace_ms = max(1, life.root_grace_ms)
         self.idle_ms = max(1, life.idle_ms)
