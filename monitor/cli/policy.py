@@ -198,7 +198,8 @@ def _step_in_words(step: Step) -> str:
     said = "/".join(step.tags or step.roles) or "any"
     score = f" ≥ {step.min_score:g}" if step.min_score else ""
     flow = f", flow from {'/'.join(step.flow_from)}" if step.flow_from else ""
-    return f"{step.name} ({said}{score}{flow})"
+    but = f", not {'/'.join(step.not_tags)}" if step.not_tags else ""
+    return f"{step.name} ({said}{but}{score}{flow})"
 
 
 def _write(record: Policy | Tried | Summary) -> None:
