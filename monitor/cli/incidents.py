@@ -66,11 +66,14 @@ def show(
         for incident in found:
             _write(incident)
         return
+    for incident in found:
+        print_incident(incident, report_console(), settings.runbook_url)
+    # Last, since it takes seconds where the topic is large: whoever was paged reads the rest meanwhile.
     counts = on_kafka(read_commonness(settings, found), settings)
     for incident, count in zip(found, counts, strict=True):
-        print_incident(incident, report_console(), settings.runbook_url)
         if (line := commonness_line(incident, count)) is not None:
-            report_console().print(line, soft_wrap=True)
+            of = f"incident {incident.incident_id}, " if len(found) > 1 else ""
+            report_console().print(Text(of).append(line), soft_wrap=True, highlight=False)
 
 
 def incident_table(incidents: list[Incident], limit: int = SHOWN) -> Table:
