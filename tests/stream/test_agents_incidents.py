@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from monitor.alerting import groups
 from monitor.alerting.alertmanager import wall_clock
+from monitor.alerting.board import ALERT_LIMIT
 from monitor.model import Incident
 from monitor.stack import Alertmanager, KafkaBroker, WebhookReceiver
+from monitor.stack.alertmanager import webhook_config
 from monitor.stack.process import free_ports
 from monitor.stream.routing import Router, alert_group, encode_alert_group
 from monitor.stream.tables import ALERT_GROUPS
 from tests.alerting.incidents import incident
 from tests.stream.agents_lab import AgentsLab, until
+
+STORM = 3000  # of the 10,000 of a real one, which the groups' own test counts
+MADE_UP = 500
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
@@ -169,3 +176,113 @@ async def test_an_incident_is_a_page_within_half_a_second(
         assert sorted(waits)[len(waits) // 2] < 0.5, waits
     finally:
         lab.stop_all()
+
+
+async def test_a_storm_is_a_few_pages_with_the_right_counts(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """Thousands of incident traces at once, of three services and of many made-up names: exact counts, few pages."""
+    config = json.loads(webhook_config("unused"))
+    with WebhookReceiver() as webhook:
+        config["route"]["group_by"] = ["alertname", "service", "reason", "policy", "severity"]
+        config["receivers"][0]["webhook_configs"][0]["url"] = webhook.url
+        with Alertmanager(config=json.dumps(config)) as alertmanager:
+            extra = {"alertmanager_urls": alertmanager.url, "alert_labels": f"test={unique}"}
+            lab = AgentsLab(kafka.bootstrap, unique, tmp_path, extra)
+            await lab.make_topics()
+            router = Router(lab.settings)
+            # The worst of a service comes somewhere in the middle.
+            sent = [
+                incident(
+                    f"i-{n}",
+                    service=f"svc-{n % 3}",
+                    trace_id=f"{n:032x}",
+                    max_score=0.99 if n // 3 == 700 else 0.6,
+                    caused_at_ms=wall_clock(),
+                )
+                for n in range(STORM)
+            ]
+            made_up = [
+                incident(
+                    f"m-{n}", service=f"made-up-{n}", severity="info", caused_at_ms=wall_clock()
+                )
+                for n in range(MADE_UP)
+            ]
+            try:
+                lab.start_worker()
+                await lab.send([router.route(i) for i in (*sent, *made_up)], seconds=8)
+                await until(lambda: totals(lab).total() >= STORM + MADE_UP, 90, "all incidents")
+                counts = totals(lab)
+                assert sorted(counts.values())[-3:] == [STORM // 3] * 3
+                assert counts.total() == STORM + MADE_UP
+                held = await alerts_of(alertmanager.url, STORM // 3)
+                for n in range(3):
+                    notes = held["AgentMonitorSpanOverThreshold", f"svc-{n}"]
+                    assert notes["count"] == str(STORM // 3)
+                    assert notes["incident_id"] == f"i-{2100 + n}"
+                    assert f"first i-{n} " in notes["examples"]
+                # 200 at most singly, the three critical ones among them, the others in one.
+                assert len(held) == ALERT_LIMIT + 1
+                more = held["AgentMonitorMoreIncidents", "other"]
+                assert more["count"] == str(MADE_UP + 3 - ALERT_LIMIT)
+                critical = [a for a in webhook.alerts if a.labels["severity"] == "critical"]
+                assert Counter(a.labels["service"] for a in critical) == {
+                    "svc-0": 1,
+                    "svc-1": 1,
+                    "svc-2": 1,
+                }
+            finally:
+                lab.stop_all()
+
+
+async def alerts_of(url: str, count: int) -> dict[tuple[str, str], dict[str, str]]:
+    """Annotations of the firing alerts by name and service, once the last count has arrived."""
+    async with aiohttp.ClientSession() as session:
+        for _ in range(100):
+            async with session.get(f"{url}/api/v2/alerts") as got:
+                held = {
+                    (a["labels"]["alertname"], a["labels"]["service"]): a["annotations"]
+                    for a in await got.json()
+                }
+            counts = [notes["count"] for notes in held.values()]
+            if counts.count(str(count)) == 3 and len(held) > ALERT_LIMIT:
+                return held
+            await asyncio.sleep(0.2)
+    raise AssertionError(Counter(counts))
+
+
+async def test_a_restart_of_alertmanager_is_no_second_page_and_it_learns_again_what_fires(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    """Its alerts are in memory, its log of what it told whom on its disk."""
+    (port,) = free_ports(1)
+    lab = AgentsLab(
+        kafka.bootstrap, unique, tmp_path, {"alertmanager_urls": f"http://127.0.0.1:{port}"}
+    )
+    await lab.make_topics()
+    router = Router(lab.settings)
+    with WebhookReceiver() as webhook:
+        alertmanager = Alertmanager(tmp_path / "am", receiver_url=webhook.url, port=port)
+        try:
+            await asyncio.to_thread(alertmanager.start)
+            lab.start_worker()
+            await lab.send([router.route(incident("i-1", caused_at_ms=wall_clock()))])
+            await asyncio.to_thread(webhook.wait_for, lambda a: a.status == "firing", timeout=40)
+            await asyncio.to_thread(alertmanager.stop)
+            # While it is away another one of the group comes: a change is told at once when it is back.
+            await lab.send([router.route(incident("i-2", caused_at_ms=wall_clock()))])
+            await until(lambda: totals(lab).total() == 2, 20, "2 incidents")
+            await asyncio.to_thread(alertmanager.start)
+            async with aiohttp.ClientSession() as session:
+                for _ in range(100):
+                    async with session.get(f"{alertmanager.url}/api/v2/alerts") as got:
+                        held = await got.json()
+                    if held:
+                        break
+                    await asyncio.sleep(0.2)
+            assert [a["annotations"]["count"] for a in held] == ["2"]
+            await asyncio.sleep(3)
+            assert [a.status for a in webhook.alerts] == ["firing"]
+        finally:
+            lab.stop_all()
+            await asyncio.to_thread(alertmanager.close)
