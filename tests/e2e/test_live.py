@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.agentdojo import load, two_halves
 from monitor.demo.services import INPUT_TOPIC, Services, services
 from monitor.demo.traffic import SHELL_SERVICE, Traffic
 
@@ -136,15 +137,14 @@ def test_replay_of_the_fragments_gives_what_the_worker_gave(
     trace = Traffic(seed=3).reused_span_ids()
     produce(running, INPUT_TOPIC, [json.dumps(span).encode() for span in trace.spans])
     eventually(lambda: published(running, "monitor.verdicts").get(trace.trace_id))
-    outputs = ("monitor.verdicts", "monitor.incidents")
-    before = Counter(value for topic in outputs for value in values(running, topic))
+    before = folded(running)
     dump = tmp_path / "fragments.jsonl"
     dump.write_bytes(monitor(running, "topics", "dump", "monitor.fragments"))
     replayed = monitor(running, "replay", "--json", "--fragments", str(dump)).splitlines()
     found = Counter(
         line for line in replayed if json.loads(line)["kind"] in ("verdict", "incident")
     )
-    after = Counter(value for topic in outputs for value in values(running, topic))
+    after = folded(running)
     assert sum(before.values()) >= 4
     assert before <= found <= after  # bit for bit; the worker went on while the dump was made
 
@@ -166,6 +166,56 @@ def test_explain_derives_what_the_worker_published_again(running: Services) -> N
 
 def test_topics_check_passes_on_what_the_worker_made(running: Services) -> None:
     assert json.loads(monitor(running, "topics", "check", "--json")) == []
+
+
+def test_an_attack_whose_halves_lie_in_two_traces_of_a_session_pages(
+    running: Services, shared_data: Path, tmp_path: Path
+) -> None:
+    dojo = load(shared_data / "agentdojo")
+    attacks = [
+        two_halves(trace, dojo.labels[trace_id])
+        for trace_id, trace in dojo.traces.items()
+        if dojo.labels[trace_id]["policy_class"] == "compositional_exfiltration"
+    ][::4]
+    lines = [json.dumps(span).encode() for halves in attacks for half in halves for span in half]
+    file = tmp_path / "spans.jsonl"
+    file.write_bytes(b"\n".join(lines))
+    replayed = map(json.loads, monitor(running, "replay", "--json", str(file)).splitlines())
+    wanted = {r["incident_id"]: _said(r) for r in replayed if r.get("session")}
+    assert sum("critical" in said for said in wanted.values()) >= len(attacks) // 2
+    for n in (1, 0):  # the halves with the acts come first
+        produce(
+            running,
+            INPUT_TOPIC,
+            [json.dumps(span).encode() for halves in attacks for span in halves[n]],
+        )
+    found = eventually(
+        lambda: seen if (seen := across_traces(running)).keys() >= wanted.keys() else None
+    )
+    assert {i: said for i, said in found.items() if i in wanted} == wanted
+    _, alert = running.receiver.wait_for(
+        lambda a: a.annotations.get("incident_id") in wanted, timeout=30
+    )
+    assert alert.labels["policy"] in ("tool_chaining", "compositional_exfiltration")
+
+
+def across_traces(running: Services) -> dict[str, Any]:
+    """What the last revision of each incident over several traces says."""
+    return {
+        r["incident_id"]: _said(r) for r in committed(running, "monitor.incidents") if r["session"]
+    }
+
+
+def _said(incident: Any) -> tuple[Any, ...]:
+    traces = sorted(trace["trace_id"] for trace in incident["session"]["traces"])
+    return (incident["policy"], incident["severity"], *traces)
+
+
+def folded(running: Services) -> Counter[bytes]:
+    """Verdicts and incidents that assemble published: what the fold of the fragments gives."""
+    topics = ("monitor.verdicts", "monitor.incidents")
+    found = (value for topic in topics for value in values(running, topic))
+    return Counter(value for value in found if not json.loads(value).get("session"))
 
 
 def monitor(running: Services, *arguments: str) -> bytes:
