@@ -74,6 +74,11 @@ def test_labelled_traces_that_would_be_missed_are_counted() -> None:
     assert not tool_call.doubts
 
 
+def test_a_score_at_its_threshold_is_not_missed() -> None:
+    found = suggest({"a": {"tool_call": 0.5}}, 5, DEFAULT_THRESHOLDS, frozenset({"a"}))
+    assert (found.roles[0].threshold, found.roles[0].missed, found.missed) == (0.5, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("wished", "said"), [(0, "rests on 0"), (9, "rests on 9"), (60, "over half")]
 )
