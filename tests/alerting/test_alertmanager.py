@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -21,6 +22,7 @@ from monitor.alerting.alertmanager import Alertmanagers, wall_clock
 from monitor.alerting.endpoints import Endpoint, UnresolvedError, resolve
 from monitor.stack import Alertmanager, WebhookReceiver
 from monitor.stack.process import free_ports
+from tests.alerting.test_board import HOSTILE, hostile_alert
 
 
 class Seen:
@@ -169,6 +171,22 @@ async def test_a_real_alertmanager_lets_it_end_when_it_is_no_longer_sent(
         timeout=10,
     )
     assert ended.labels["alertname"] == "AgentMonitorX"
+
+
+async def test_a_real_alertmanager_takes_every_hostile_name_as_it_is_shown(
+    alertmanager: Alertmanager, webhook: WebhookReceiver, unique: str
+) -> None:
+    made = [hostile_alert(name, name, name, name) for name in HOSTILE]
+    alerts = [msgspec.structs.replace(a, labels={**a.labels, "test": unique}) for a in made]
+    async with delivering([alertmanager.url], alerts) as (_, seen):
+        await until(lambda: len(seen.took) >= len(alerts))
+        assert seen.posts == {"ok": 1}
+        assert not seen.refused
+        for sent in alerts:
+            _, got = await asyncio.to_thread(
+                webhook.wait_for, lambda a, sent=sent: dict(a.labels) == sent.labels, timeout=10
+            )
+            assert dict(got.annotations) == sent.annotations
 
 
 # --- a false one ----------------------------------------------------------------------------------------
