@@ -190,6 +190,19 @@ def test_made_up_services_are_a_bounded_number_of_rows_and_alerts_and_all_are_co
     assert shown.alerts(NOW + 1000 + groups.RESOLVED_MS) == []
 
 
+def test_an_alert_says_what_its_row_says_now() -> None:
+    shown = Board(CONFIG)
+    key, row = row_of("a")
+    shown.put(key, row)
+    assert shown.alerts(NOW)[0].annotations["count"] == "1"
+    assert shown.alerts(NOW)[0] is shown.alerts(NOW)[0]  # nothing is made again for nothing
+    row = groups.apply(row, incident("b"), channel="page", now_ms=NOW, quiet_ms=1000)
+    shown.put(key, row)
+    assert shown.alerts(NOW)[0].annotations["count"] == "2"
+    shown.drop(key)
+    assert shown.alerts(NOW) == []
+
+
 def test_no_flapping_an_alert_that_fires_again_and_again_within_quiet_fires_once() -> None:
     row = GroupRow(group_of(incident()))
     shown = Board(CONFIG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,3 +196,17 @@ def test_a_row_is_over_when_nothing_is_left_to_send() -> None:
     assert not groups.over(row, now_ms=end - 1, quiet_ms=QUIET, keep_ms=0)
     assert groups.over(row, now_ms=end, quiet_ms=QUIET, keep_ms=0)
     assert not groups.over(row, now_ms=end, quiet_ms=QUIET, keep_ms=end + 1)
+
+
+def test_a_row_of_the_build_before_decodes_and_goes_on() -> None:
+    """Its briefs ended before the neighbourhood."""
+    row = apply(GroupRow(GROUP), "a")
+    raw = msgspec.msgpack.decode(groups.encode_row(row))
+    for brief in raw[1][3:6]:
+        brief.pop()
+    old = groups.decode_row(msgspec.msgpack.encode(raw))
+    assert old.page is not None
+    assert old.page.worst.neighbourhood == ""
+    grown = apply(old, "b").page
+    assert grown is not None
+    assert grown.count == 2

@@ -61,6 +61,13 @@ def test_amtool_accepts_it(require_binary: Callable[[str], Path], name: str) -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_compose_starts_the_one_that_reaches_nobody() -> None:
+    compose = yaml.safe_load((HERE.parent / "compose.yaml").read_text())
+    command = compose["services"]["alertmanager"]["command"]
+    assert "--config.file=/etc/alertmanager/local.yml" in command
+    assert yaml.safe_load((HERE / "local.yml").read_text())["receivers"] == [{"name": "nobody"}]
+
+
 @pytest.mark.parametrize(
     ("labels", "receiver"),
     [
