@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from monitor.cli import (
+    baseline,
     configuration,
     deadletters,
     demo,
@@ -50,6 +51,7 @@ app.command("schema")(schema.schema)
 app.command("demo")(demo.demo)
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(deadletters.app, name="deadletters")
+app.add_typer(baseline.app, name="baseline")
 app.add_typer(policy.app, name="policy")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(topics.app, name="topics")
