@@ -21,7 +21,10 @@ _REMEMBERED = 128  # characters of a value whose hash is worth remembering
 _NESTING = 64  # of cut JSON that is closed again; more is no message list
 _HELD_BY_ANOTHER = 3  # JSON inside a string inside JSON: how often it is unwrapped
 
-_CUT = re.compile(r"[\s\"'<>()\[\]{},;|=&?#`*]+")
+_CUT = r"\s\"'<>()\[\]{},;|=&?#`*"  # what words are cut at
+# The words that are not letters alone: prose, which is most of a text, is passed over inside the expression.
+# Possessive throughout, and the word may be empty: each character is looked at once, whatever the text.
+_WORDS = re.compile(rf"(?:[A-Za-z]*+[{_CUT}]++)*+([^{_CUT}]*+)")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[nrt\"])")
 _WHEN = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:t.*)?|\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:am|pm)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
@@ -66,8 +69,8 @@ class Tokenizer:
             # An escape glues two words together; paths lose the same parts everywhere.
             if "\\" in text:
                 text = _ESCAPE.sub(" ", text)
-            for word in _CUT.split(text):
-                if word.isalpha() or len(word) < 4:
+            for word in _WORDS.findall(text):
+                if len(word) < 4 or word.isalpha():
                     continue
                 for value, is_address in values_of(word):
                     (first if is_address else second)[value] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 
 import pytest
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 
 from monitor.intake import Bounds
 from monitor.intake.content import request, request_of_parts
-from monitor.intake.tokens import TOKEN_BYTES, Content, Tokenizer, closed, parse, shared, values_of
+from monitor.intake.tokens import (
+    _WORDS,
+    TOKEN_BYTES,
+    Content,
+    Tokenizer,
+    closed,
+    parse,
+    shared,
+    values_of,
+)
 from monitor.model import OVERFLOW, TRUNCATED
 
 from .common import DATA, decode, native, only
@@ -107,6 +117,32 @@ def test_content_past_its_bound_is_marked_however_it_came() -> None:
         assert content is not None
         assert content.flags & TRUNCATED
         assert split(content.tokens) == [token("id-1-x")]
+
+
+_AT_CUTS = re.compile(r"[\s\"'<>()\[\]{},;|=&?#`*]+")
+
+
+@given(st.text(st.sampled_from("ab1é².-_ \t\n\"'<[,;") | st.characters(), max_size=60))
+def test_prose_that_is_passed_over_is_all_that_is_left_out(text: str) -> None:
+    def telling(words: list[str]) -> list[str]:
+        return [word for word in words if not word.isalpha() and word]
+
+    assert telling(_WORDS.findall(text)) == telling(_AT_CUTS.split(text))
+
+
+@pytest.mark.parametrize("piece", ["a", "a ", " ", "a;", "1", "a1 ", "é", "é ", ",a1"])
+def test_words_are_found_in_one_pass(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text = piece * (size // len(piece))
+        times = []
+        for _ in range(3):
+            begin = time.process_time()
+            _WORDS.findall(text)
+            times.append(time.process_time() - begin)
+        return min(times)
+
+    # Sixteen times the text: 16 times the time, 256 times if each place were a new start.
+    assert seconds(320_000) < 64 * seconds(20_000) + 0.01
 
 
 contents = st.one_of(
