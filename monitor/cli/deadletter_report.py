@@ -89,13 +89,17 @@ def summary_table(counts: Counter[tuple[str, str, bool]]) -> Table:
     return table
 
 
-def nothing(seen: Counter[str]) -> str:
+def nothing(seen: Counter[tuple[str, str]]) -> str:
+    """``seen``: all letters by (reason, source topic)."""
     if not seen:
         return (
             "no dead letters: nothing was refused, or it is older than MONITOR_DEADLETTER_RETENTION"
         )
-    reasons = ", ".join(f"{printable(reason)} {count:,}" for reason, count in seen.most_common())
-    return f"no dead letter matches; there are {seen.total():,}: {reasons}"
+    kinds = ", ".join(
+        f"{count:,} {printable(reason)} from {printable(topic)}"
+        for (reason, topic), count in seen.most_common()
+    )
+    return f"no dead letter matches; there are {seen.total():,}: {kinds}"
 
 
 def print_letter(letter: Letter, *, redriven: bool, value: bool) -> None:

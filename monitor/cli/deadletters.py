@@ -83,7 +83,7 @@ def list_letters(
     latest: list[Row] = []
     keep = limit or SHOWN
     counts: Counter[tuple[str, str, bool]] = Counter()
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
 
     async def read() -> int:
         async with dead_letters(settings) as log:
@@ -92,7 +92,7 @@ def list_letters(
                 step(log.records)
                 async for letter in log.letters():
                     step(1)
-                    seen[letter.content.reason] += 1
+                    seen[letter.content.reason, letter.content.source.topic] += 1
                     if letter not in wanted:
                         continue
                     redriven = letter.offset in marks.get(letter.partition, ())

@@ -4,21 +4,20 @@
 2. see how far the dead-letter topic is written, and read all markers up to there, waiting for open transactions
 3. send letters without a marker, so many a transaction, each transaction with the markers of its letters
 
-A process that dies between two steps leaves either both, what it sent and its marker, or neither.
+A process that dies leaves of each transaction all, items and markers, or nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import aiokafka.errors
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from monitor.model import DeadLetter, Source
 from monitor.settings import Settings
@@ -32,9 +31,9 @@ from monitor.stream.deadletters import (
     dead_letters,
     marker,
 )
-from monitor.stream.ranges import read_range
+from monitor.stream.inputs import Inputs, InputTopic, input_topics
 from monitor.stream.resend import Fate, Resender, Send, Stays
-from monitor.stream.topics import KAFKA_MESSAGE_LIMIT, partition_counts, topic_configs
+from monitor.stream.topics import KAFKA_MESSAGE_LIMIT
 
 CHUNK_LETTERS: Final = 500
 """A transaction: well under its timeout of 10 s, and few enough that a marker is small."""
@@ -48,14 +47,6 @@ HEADER: Final = "agent-monitor-redriven"
 """Of a record that was sent again: place of its letter in the dead-letter topic."""
 
 _RECORD_OVERHEAD: Final = 512  # bytes of a batch with one record: frame, header, time
-_INPUT_RECORDS: Final = 64  # remembered: scores of one message come together
-_INPUT_FETCH: Final = (
-    65_536  # bytes of a fetch that wants one record; Kafka gives a larger one whole
-)
-
-_UNBOUNDED: Final = (
-    1 << 62
-)  # ms; Kafka spells "for ever" as -1 in one setting, as 2^63 - 1 in another
 
 
 @dataclass
@@ -80,13 +71,6 @@ class Tally:
         return sum(n for (_, _, why, _), n in self.stays.items() if why != "redriven")
 
 
-@dataclass(frozen=True)
-class InputTopic:
-    partitions: int
-    record_limit: int  # bytes
-    keeps_ms: int  # how old a record may be without being refused or deleted
-
-
 Step = Callable[[int], None]
 """Called with the letters looked at, or sent, since the last call."""
 
@@ -106,11 +90,7 @@ async def redrive(settings: Settings, wanted: Wanted, limit: int | None, step: S
     """Send them. Raises TransactionFailed: what was counted by ``step`` is sent; to run again sends none twice."""
     tally = Tally()
     async with _desk(settings, wanted) as desk:
-        largest = max((t.record_limit for t in desk.topics.values()), default=KAFKA_MESSAGE_LIMIT)
-        # The client compares before it packs a batch, of several records.
-        producer = clients.lane_producer(
-            settings, STAGE, 0, max_request=largest + clients.BATCH_BYTES
-        )
+        producer = _producer(settings, [topic.record_limit for topic in desk.topics.values()])
         await producer.start()
         try:
             async with dead_letters(settings, settled=True) as log:
@@ -139,6 +119,22 @@ async def redrive(settings: Settings, wanted: Wanted, limit: int | None, step: S
         finally:
             await transaction.close(producer)
     return tally
+
+
+def _producer(settings: Settings, limits: list[int]) -> AIOKafkaProducer:
+    """``limits``: bytes of a batch that each topic takes."""
+    return AIOKafkaProducer(
+        **settings.kafka_client_args(),
+        client_id=f"{settings.group}-{STAGE}",
+        transactional_id=clients.transactional_id(settings, STAGE, 0),
+        transaction_timeout_ms=clients.TRANSACTION_TIMEOUT_MS,
+        request_timeout_ms=clients.TRANSACTION_TIMEOUT_MS,
+        retry_backoff_ms=clients.RETRY_BACKOFF_MS,
+        max_batch_size=min(clients.BATCH_BYTES, *limits),
+        # A record larger than a batch travels alone; `_Desk` has compared it with its topic's limit.
+        max_request_size=max(KAFKA_MESSAGE_LIMIT, *limits),
+        linger_ms=clients.LINGER_MS,
+    )
 
 
 async def _transact(
@@ -231,81 +227,6 @@ class _Desk:
 
 @asynccontextmanager
 async def _desk(settings: Settings, wanted: Wanted) -> AsyncIterator[_Desk]:
-    names = [spec.topic for spec in settings.inputs]
-    async with clients.admin(settings) as admin:
-        counts = await partition_counts(admin, names)
-        configs = await topic_configs(admin, counts)
-    topics = {
-        name: InputTopic(
-            count,
-            int(configs[name].get("max.message.bytes", KAFKA_MESSAGE_LIMIT)),
-            min(
-                _bound(configs[name], "retention.ms"),
-                _bound(configs[name], "message.timestamp.before.max.ms"),
-            ),
-        )
-        for name, count in counts.items()
-    }
+    topics = await input_topics(settings)
     async with Inputs.open(settings, topics) as inputs:
         yield _Desk(settings, wanted, topics, inputs)
-
-
-def _bound(config: dict[str, str], key: str) -> int:
-    value = int(config.get(key, -1))
-    return _UNBOUNDED if value < 0 else min(value, _UNBOUNDED)
-
-
-class Inputs:
-    """Single records of input topics."""
-
-    def __init__(self, consumer: AIOKafkaConsumer, topics: dict[str, InputTopic]) -> None:
-        self._consumer = consumer
-        self._topics = topics
-        self._known: OrderedDict[tuple[str, int, int], Any] = OrderedDict()
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, settings: Settings, topics: dict[str, InputTopic]) -> AsyncIterator[Inputs]:
-        consumer = AIOKafkaConsumer(
-            **settings.kafka_client_args(),
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            fetch_max_wait_ms=clients.RANGE_WAIT_MS,
-            max_partition_fetch_bytes=_INPUT_FETCH,
-        )
-        await consumer.start()
-        await asyncio.sleep(0)  # see clients.reader
-        try:
-            yield cls(consumer, topics)
-        finally:
-            await consumer.stop()
-
-    async def at(self, source: Source) -> Any | None:
-        """The record at these coordinates; None where it is not there any more."""
-        key = source.topic, source.partition, source.offset
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key]
-        record = self._known[key] = await self._read(source)
-        if len(self._known) > _INPUT_RECORDS:
-            self._known.popitem(last=False)
-        return record
-
-    async def _read(self, source: Source) -> Any | None:
-        there = self._topics.get(source.topic)
-        if there is None or source.partition >= there.partitions:
-            return None
-        place, offset = TopicPartition(source.topic, source.partition), source.offset
-        first = (await self._consumer.beginning_offsets([place]))[place]
-        end = (await self._consumer.end_offsets([place]))[place]
-        if not first <= offset < end:
-            return None
-        try:
-            async for records in read_range(self._consumer, place, offset, offset + 1):
-                record = records[0]
-                # In a topic made anew another record stands at the same place.
-                return record if record.timestamp == source.timestamp_ms else None
-        except aiokafka.errors.OffsetOutOfRangeError:
-            pass  # retention has just passed it
-        return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -53,6 +54,11 @@ STAYS: Final[dict[str, str]] = {
 }
 
 
+_READINGS: Final = 8
+"""Input records remembered as they are read. The letters of a message stand in a row, and it has up to
+`spans_per_message` of them: to decode it for each would cost time in the square of its size."""
+
+
 class Send(NamedTuple):
     values: tuple[bytes, ...]  # messages of the source topic's encoding
 
@@ -63,6 +69,13 @@ class Stays(NamedTuple):
 
 
 Fate = Send | Stays
+
+
+class _Reading(NamedTuple):
+    """An input record as intake reads it now: good scores by the item that they came on, and what is refused again."""
+
+    accepted: Mapping[int, list[tuple[str, SpanScore]]]  # index -> (trace id, score of a span)
+    refused: frozenset[tuple[int, bytes | None]]  # index and value of dead letters
 
 
 class _Record(NamedTuple):
@@ -80,10 +93,15 @@ class Resender:
         self._encodings = encodings
         self._intake = Intake(config)
         self._scales = Scales(config.scorers)
+        self._readings: OrderedDict[tuple[str, int, int], _Reading | None] = OrderedDict()
 
     def needs_input(self, letter: DeadLetter) -> bool:
-        """Whether ``fate`` needs the record at the letter's coordinates."""
-        return letter.reason in SCORE_REASONS and letter.source.topic in self._encodings
+        """Whether ``fate`` needs the record at the letter's coordinates: once for all letters in a row from there."""
+        return (
+            letter.reason in SCORE_REASONS
+            and letter.source.topic in self._encodings
+            and _place(letter) not in self._readings
+        )
 
     def fate(self, letter: DeadLetter, record: KafkaRecord | None = None) -> Fate:
         """``record``: the one at the letter's coordinates; None where it is gone, or not needed."""
@@ -99,9 +117,10 @@ class Resender:
         if letter.reason == SPAN_NOT_IN_MEMORY:
             return self._lone(letter, letter.value, encoding)
         if letter.reason in SCORE_REASONS:
-            if record is None:
+            reading = self._reading(letter, encoding, record)
+            if reading is None:
                 return Stays("input_gone")
-            return self._score(letter, letter.value, encoding, record)
+            return self._score(letter, letter.value, encoding, reading)
         return self._item(letter, letter.value, encoding)
 
     def _item(self, letter: DeadLetter, value: bytes, encoding: Encoding) -> Fate:
@@ -114,24 +133,21 @@ class Resender:
         return Stays("ignored")
 
     def _score(
-        self, letter: DeadLetter, value: bytes, encoding: Encoding, record: KafkaRecord
+        self, letter: DeadLetter, value: bytes, encoding: Encoding, reading: _Reading
     ) -> Fate:
         """A score that intake refused, for each span that the input record names for it."""
         given = _given(value)
         if given is None:
             return Stays("unreadable")
-        batch = self._read(letter, encoding, record)
         index = letter.source.index
-        if any(
-            again.source.index == index and again.value == value for again in batch.dead_letters
-        ):
+        if (index, value) in reading.refused:
             return Stays("refused_again", letter.reason)
         read = given.read(self._scales, self._config.bounds.label)
         if isinstance(read, Refusal):
             return Stays("refused_again", read.reason)
         targets = {
             (trace_id, each.span_id): each
-            for trace_id, each in _accepted(batch, index)
+            for trace_id, each in reading.accepted.get(index, ())
             if (each.score.scorer, each.score.version) == (read.scorer, read.version)
         }
         if not targets:
@@ -184,6 +200,24 @@ class Resender:
             values.append(message)
         return Send(tuple(values))
 
+    def _reading(
+        self, letter: DeadLetter, encoding: Encoding, record: KafkaRecord | None
+    ) -> _Reading | None:
+        place = _place(letter)
+        if place not in self._readings:
+            reading = None
+            if record is not None:
+                batch = self._read(letter, encoding, record)
+                accepted = defaultdict(list)
+                for index, trace_id, each in _accepted(batch):
+                    accepted[index].append((trace_id, each))
+                again = frozenset((each.source.index, each.value) for each in batch.dead_letters)
+                reading = _Reading(accepted, again)
+            self._readings[place] = reading
+            if len(self._readings) > _READINGS:
+                self._readings.popitem(last=False)
+        return self._readings[place]
+
     def _read(self, letter: DeadLetter, encoding: Encoding, record: KafkaRecord) -> Batch:
         batch = Batch()
         source = letter.source
@@ -220,17 +254,20 @@ def _given(value: bytes) -> Given | None:
     )
 
 
-def _accepted(batch: Batch, index: int) -> Iterator[tuple[str, SpanScore]]:
-    """(trace id, score of a span) for every good score of the item at ``index`` of its message."""
+def _accepted(batch: Batch) -> Iterator[tuple[int, str, SpanScore]]:
+    """(index of an item, trace id, score of a span) for every good score."""
     for trace_id, spans in batch.spans.items():
         for span in spans:
-            if span.source.index == index:
-                for score in span.scores:
-                    role = judged_role(span.role, score.judged)
-                    yield trace_id, SpanScore(span.span_id, score, span.service, role)
+            for score in span.scores:
+                role = judged_role(span.role, score.judged)
+                scored = SpanScore(span.span_id, score, span.service, role)
+                yield span.source.index, trace_id, scored
     for trace_id, each in _detached(batch):
-        if each.source.index == index:
-            yield trace_id, each
+        yield each.source.index, trace_id, each
+
+
+def _place(letter: DeadLetter) -> tuple[str, int, int]:
+    return letter.source.topic, letter.source.partition, letter.source.offset
 
 
 def _detached(batch: Batch) -> Iterator[tuple[str, SpanScore]]:

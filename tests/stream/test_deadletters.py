@@ -221,6 +221,17 @@ def test_no_record_is_sent_that_its_topic_would_drop_at_once_for_its_age(
     assert time.time() * 1000 - at < 20_000
 
 
+def test_a_topic_of_small_messages_takes_them_in_small_batches(
+    kafka: KafkaBroker, unique: str, tmp_path: Path
+) -> None:
+    lab = Lab(kafka.bootstrap, unique, tmp_path)
+    lab.make_input({"max.message.bytes": "2000"})
+    put_letters(lab, 200)
+    done = command(lab, "redrive", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert sent(lab) == Counter(f"{n + 1:016x}" for n in range(200))
+
+
 def test_a_marker_behind_an_open_transaction_of_another_is_waited_for(lab: Lab) -> None:
     put_letters(lab, 8)
     settings = lab.settings()

@@ -187,6 +187,37 @@ def test_two_scores_of_a_scorer_make_two_evaluator_spans_and_the_same_letter_the
     assert len({span.span_id for spans in sent.spans.values() for span in spans}) == 2
 
 
+def test_a_message_of_many_refused_scores_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a message costs time in the square of its spans."""
+    said = [
+        attribute("gen_ai.evaluation.name", stringValue="judge"),
+        attribute("gen_ai.evaluation.score.value", boolValue=True),
+    ]
+    items = [
+        {"traceId": TRACE, "spanId": f"{n + 1:016x}", "name": "chat", "attributes": said}
+        for n in range(50)
+    ]
+    value = otlp("traces", *items)
+    letters = decode(value, encoding="otlp_json/traces").dead_letters
+    sizes = []
+    desk = resender("otlp_json/traces")
+    plain = desk._intake.decode
+
+    def counted(encoding: Any, topic: str, partition: int, records: Any, into: Batch) -> None:
+        sizes.append(len(records[0].value))
+        plain(encoding, topic, partition, records, into)
+
+    monkeypatch.setattr(desk._intake, "decode", counted)
+    assert desk.needs_input(letters[0])
+    assert isinstance(desk.fate(letters[0], Record(value)), Send)
+    targets = []
+    for letter in letters[1:]:
+        assert not desk.needs_input(letter)
+        targets += scores_in(desk.fate(letter), "otlp_json/traces")
+    assert [each.span_id for _, each in targets] == [f"{n + 2:016x}" for n in range(49)]
+    assert sizes.count(len(value)) == 1
+
+
 def test_which_unit_was_judged_goes_with_the_score() -> None:
     said = {
         "gen_ai.evaluation.name": "judge",
