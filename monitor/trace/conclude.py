@@ -76,6 +76,7 @@ def _judged(
         _gates_at_closing(life, gates),
         cut=life.cut,
         residue=life.residue,
+        past=life.past,
         broken=tuple(life.broken.values()),
         unkept=life.unkept,
     )

@@ -23,7 +23,7 @@ from monitor.trace.output import Outbox
 from monitor.trace.paging import Pager
 from monitor.trace.pieces import items_weight, pieces
 from monitor.trace.records import LISTED_SPANS
-from monitor.trace.residue import residue_of
+from monitor.trace.residue import keep_past, residue_of
 from monitor.trace.rules import Rules
 
 Explained = Verdict | Incident
@@ -70,6 +70,7 @@ class Relived:
             _AnyService(self._gates),
             cut=life.cut,
             residue=life.residue,
+            past=life.past,
             broken=tuple(life.broken.values()),
             unkept=life.unkept,
         )
@@ -95,6 +96,8 @@ class Relived:
                 self._keep(offset, raw, piece)
             else:
                 self._look(offset, piece, kept=False)
+                for span in piece.spans:
+                    keep_past(self.life, span)
 
     def _keep(self, offset: int, raw: bytes, fragment: Fragment) -> None:
         self.life.keep(offset, raw, fragment, items_weight(raw, fragment))

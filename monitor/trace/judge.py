@@ -216,6 +216,7 @@ def judge(
     *,
     cut: bool,
     residue: Sequence[Span] = (),
+    past: Sequence[Span] = (),
     broken: Sequence[SpanFault] = (),
     unkept: int = 0,
 ) -> Judgement:
@@ -227,13 +228,15 @@ def judge(
     broken   spans without a usable id that the content does not hold, since the life was full
     unkept   spans that the content does not hold for the same reason: an id may have come again among them
     residue  what is left of that other life: composition may reach back to it by argument flow
+    past     spans of this life that came past its limit: composition may reach them likewise
     """
     settings = rules.settings
     spans = bounded(content.joined(), rules.named_scorers)
     faults = [*content.faults, *broken] if broken else content.faults
     report = _examined(spans, faults, settings.redelivery)
-    if residue:
-        _reject_reused(report, residue)
+    others = (*residue, *past)
+    if others:
+        _reject_reused(report, others)
     if alone:
         _list_gap(report, SCORE_WITHOUT_SPAN, sorted({score.span_id for score in alone}))
     if unkept:
@@ -243,7 +246,7 @@ def judge(
     judged.highest = content.highest()
     judged.unplaced = {score.span_id: score for score in content.unplaced}
     judged.replaced = content.replaced
-    judged.residue = residue
+    judged.residue = others
     judged.units = any(score.judged for span in members for score in span.scores)
     if members:
         judged.reductions = reduce_scores(report.spans, report, settings, gates, judged.service)
@@ -253,16 +256,15 @@ def judge(
         }
         if settings.policies:
             whole = report
-            if residue:
+            if others:
                 here = report.parents
-                judged.earlier = {s.span_id: s for s in residue if s.span_id not in here}
+                judged.earlier = {s.span_id: s for s in others if s.span_id not in here}
                 whole = _examined([*judged.earlier.values(), *spans], faults, settings.redelivery)
             if report.status != "rejected":
                 findings = rules.matcher.match(whole, cut=cut, highest=judged.highest)
                 if residue:  # what lies in the residue alone was said of the life that it is of
-                    findings = tuple(
-                        f for f in findings if any(s in report.parents for s in f.span_ids)
-                    )
+                    mine = report.parents.keys() | {span.span_id for span in past}
+                    findings = tuple(f for f in findings if not mine.isdisjoint(f.span_ids))
                 judged.findings = findings
     return judged
 
@@ -278,13 +280,15 @@ def _examined(
 
 
 def _reject_reused(report: IdentityReport, residue: Sequence[Span]) -> None:
-    """An id of the cut life that this one continues is there again, and not as the same span: who sent it
-    last would otherwise decide what composition sees of it."""
-    by_id = report.by_id
+    """An id of the cut life that this one continues, or of a span past the limit, is there again, and not as the same
+    span: who sent it last would otherwise decide what composition sees of it."""
+    known = {span.span_id: span_content(span) for span in report.spans}
     reused = sorted(
-        span.span_id
-        for span in residue
-        if span.span_id in by_id and span_content(by_id[span.span_id]) != span_content(span)
+        {
+            span.span_id
+            for span in residue
+            if known.setdefault(span.span_id, span_content(span)) != span_content(span)
+        }
     )
     if reused:
         add_fault(report, Fault("duplicate_conflicting", tuple(reused[:LISTED_IDS]), len(reused)))

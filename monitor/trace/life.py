@@ -145,7 +145,7 @@ class Content:
                 apart[span.span_id] += span.scores
         found: dict[str, tuple[Score, ...]] = {}
         for span_id, scores in apart.items():
-            if len(scores) == 1:
+            if len(scores) == 1 and self.copies(span_id):
                 continue  # the only one is in force
             best: dict[tuple[str, str], Score] = {}
             for score in scores:
@@ -213,6 +213,8 @@ class Life:
         "number",
         "pages",
         "part",
+        "past",
+        "past_bytes",
         "replaced",
         "residue",
         "revisable_at",
@@ -239,6 +241,8 @@ class Life:
         self.bytes = LIFE_BYTES  # in memory: its own, of its items, and of the residue taken over
         self.count = 0  # spans and faults kept, every copy
         self.unkept = 0  # spans that came past max_spans or the closed budget
+        self.past: tuple[Span, ...] = ()  # of these what composition may need
+        self.past_bytes = 0
         self.content: Content | None = None
         self.shape: Shape | None = Shape()  # while it is open
         self.waiting: dict[str, list[SpanScore]] = {}  # scores whose span is not here
@@ -342,6 +346,8 @@ class Life:
             bytes=self.bytes,
             count=self.count,
             unkept=self.unkept,
+            past=self.past,
+            past_bytes=self.past_bytes,
             waiting=tuple(self.alone()),
             pages=tuple(msgspec.structs.replace(page) for page in self.pages.values()),
             broken=tuple(self.broken.values()),
@@ -374,6 +380,8 @@ class Life:
         life.bytes = state.bytes
         life.count = state.count
         life.unkept = state.unkept
+        life.past = state.past
+        life.past_bytes = state.past_bytes
         for score in state.waiting:
             life.waiting.setdefault(score.span_id, []).append(score)
         life.pages = {(page.reason, page.name): page for page in state.pages}
@@ -416,6 +424,8 @@ class LifeState(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
     count: int
     unkept: int
+    past: tuple[Span, ...]
+    past_bytes: int
     waiting: tuple[SpanScore, ...]
     pages: tuple[Page, ...]
     broken: tuple[SpanFault, ...]

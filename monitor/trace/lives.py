@@ -18,7 +18,7 @@ from monitor.trace.output import Outbox
 from monitor.trace.paging import Pager
 from monitor.trace.pieces import items_weight, pieces
 from monitor.trace.records import span_not_in_memory
-from monitor.trace.residue import residue_of
+from monitor.trace.residue import keep_past, residue_of
 from monitor.trace.rules import Rules
 from monitor.trace.timers import (
     CLOSING,
@@ -155,7 +155,9 @@ class Lives:
             if piece.spans:
                 self.out.count("past_max_spans")
                 life.unkept += 1
+                self.memory.bytes_closed += keep_past(life, piece.spans[0])
                 self._dirty(life)
+                self._keep_closed_budget()
             return
         self._keep(life, offset, raw, piece, size)
         if life.number == OPEN and life.count >= life.rules.max_spans:

@@ -40,7 +40,7 @@ def residue_of(life: Life, deadline: int) -> Residue:
     latest first; kept in order of arrival."""
     content = life.load()
     kept, size = chosen(
-        (*life.residue, *content.joined()),
+        (*life.residue, *content.joined(), *life.past),
         content.highest(),
         life.rules.thresholds.elevated,
         BYTES_LIMIT,
@@ -53,6 +53,19 @@ def residue_of(life: Life, deadline: int) -> Residue:
         RESIDUE_BYTES + SPAN_BYTES * len(kept) + 2 * size,
         deadline,
     )
+
+
+def keep_past(life: Life, span: Span) -> int:
+    """Remember a span that came past the limit of a life if composition may need it: padding must not hide the last
+    act of an attack. Returns by how many bytes the life has grown."""
+    elevated = life.rules.thresholds.elevated
+    if not (elevated(span) or (span.detail is not None and span.detail.tags)):
+        return 0
+    before = life.past_bytes
+    life.past, size = chosen((*life.past, span), {}, elevated, BYTES_LIMIT)
+    life.past_bytes = SPAN_BYTES * len(life.past) + 2 * size
+    life.bytes += life.past_bytes - before
+    return life.past_bytes - before
 
 
 def chosen(

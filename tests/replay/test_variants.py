@@ -113,19 +113,20 @@ def test_ten_thousand_spans_between_read_and_act_are_caught_where_the_limit_hold
         assert said.alarm == said.named == bool(label["policy_class"])
 
 
-def test_an_act_past_the_limit_of_spans_is_a_gap_that_the_verdict_names(dojo: Dojo) -> None:
-    trace_id = next(
-        t for t, label in dojo.labels.items() if label["policy_class"] == "single_action"
-    )
-    trace = long_between(dojo.traces[trace_id], dojo.labels[trace_id])
-    records = list(replayed([trace], long_life(BETWEEN)))
-    if any(isinstance(record, Incident) for record in records):
-        pytest.fail("caught: say so in docs/evaluation.md, and hold it here")
-    verdict = [record for record in records if isinstance(record, Verdict)][-1]
-    assert (verdict.cut, verdict.closed_by) == (True, "max_spans")
-    assert verdict.forensics.status == "incomplete"
-    (gap,) = [fault for fault in verdict.forensics.faults if fault.kind == "past_limit"]
-    assert gap.count == len(trace) - BETWEEN
+def test_an_act_past_the_limit_of_spans_is_caught_and_the_verdict_names_the_gap(dojo: Dojo) -> None:
+    """Padding is cheap: it must not put the last act of an attack out of sight."""
+    ids = some_of_each(dojo, 2)
+    made = {t: long_between(dojo.traces[t], dojo.labels[t]) for t in ids}
+    records = list(replayed(made.values(), long_life(BETWEEN)))
+    for trace_id in ids:
+        attacked = bool(dojo.labels[trace_id]["policy_class"])
+        pages = [r for r in records if isinstance(r, Incident) and r.trace_id == trace_id]
+        assert bool(pages) == attacked
+        verdict = [r for r in records if isinstance(r, Verdict) and r.trace_id == trace_id][-1]
+        assert (verdict.cut, verdict.closed_by) == (True, "max_spans")
+        assert verdict.forensics.status == "incomplete"
+        (gap,) = [fault for fault in verdict.forensics.faults if fault.kind == "past_limit"]
+        assert gap.count == len(made[trace_id]) - BETWEEN
 
 
 def test_without_any_score_nothing_is_found_and_the_verdict_says_nothing_was_scored(
