@@ -57,6 +57,10 @@ bench: setup ## The whole job and each stage, in spans a second
 eval: $(STAMPS)/python ## The monitor beside mean and max on replayed attacks, into docs/evaluation.md; ARGS="--data FOLDER"
 	$(BIN)/python -m benchmarks.eval $(ARGS)
 
+.PHONY: prove-drift
+prove-drift: $(STAMPS)/python ## What the drift evidence promises, simulated, into docs/drift-proof.md; ARGS="--runs 1000" for closer limits
+	$(BIN)/python -m benchmarks.drift_proof $(ARGS)
+
 .PHONY: chaos
 chaos: setup ## 200 kills under load, then everything compared: a long run
 	$(BIN)/python -m tests.chaos --kills 200 $(ARGS)
