@@ -336,16 +336,19 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """``no``: the whole interval lies on the wrong side of a bar; ``met``: the share itself is on the right."""
+        """Of a share only its whole interval on one side of the bar decides: ``met`` or ``no``."""
         low, high = self.limits
         row, share = self.row, self.hits / self.runs
+        if not _barred(row):
+            return "stated"
+        most = 1.0 if row.most is None else row.most
+        least = 0.0 if row.least is None else row.least
         late = row.median is not None and (self.median is None or self.median > row.median)
-        over = row.most is not None and share > row.most
-        under = row.least is not None and share < row.least
-        surely = (over and low > (row.most or 0.0)) or (under and high < (row.least or 0.0))
-        if late or surely:
+        if late or low > most or high < least:
             return "no"
-        return "undecided" if over or under else ("met" if _barred(row) else "stated")
+        if high <= most and low >= least:
+            return "met"
+        return "not refuted" if least <= share <= most else "undecided"
 
 
 def _barred(row: Row) -> bool:
@@ -381,9 +384,9 @@ def page(outcomes: list[Outcome], runs: int) -> str:
         f'Written by `make prove-drift ARGS="--runs {runs}"`: {runs} runs a scenario, seeds fixed. Scores are 1 - Beta(8, 2), 6 spans',
         "a trace, correlation .5 within a trace, a reference of 2,000 traces, a look every 100 traces up to 20,000 (5,000 where",
         "counts change and in the tail), alarm at E >= 20 with d0 = 0, unless the row says otherwise; `page` is d0 = .05 and E >= 1,000.",
-        "`met`: the share is on the right side of the bar; `no`: its whole 95 % interval is on the wrong one, or the median is",
-        "too late; `undecided`: more runs are needed. `stated`: no bar. A share of 0 whose interval reaches over its bar has not",
-        "proven the bar: ask for more runs.",
+        "`met`: the whole 95 % interval is on the right side of the bar; `no`: all of it is on the wrong one, or the median is too",
+        "late; `not refuted`: the share is on the right side, the interval is not: more runs would tell; `undecided`: the share is on",
+        "the wrong side, the interval not; `stated`: no bar.",
         "",
         "| scenario | alarmed or found | 95 % | bar | median traces | bar | |",
         "|---|---|---|---|---|---|---|",
@@ -401,7 +404,7 @@ def page(outcomes: list[Outcome], runs: int) -> str:
     lines += [
         "",
         "Not simulated here: hours that hang together (AR), the role mix, ramps, real scores with another mix of tasks, and one version",
-        "against its own past. The looks have one stratum where spans a trace are fixed.",
+        "against its own past. Only where counts change are there strata; the other rows compare by role alone.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -418,7 +421,7 @@ def main() -> None:
         for row, found in zip(wanted, answers, strict=True):
             o = _outcome(row, found)
             outcomes.append(o)
-            print(f"{o.verdict:10} {o.hits:5}/{o.runs} median {o.median} {row.name}", flush=True)
+            print(f"{o.verdict:11} {o.hits:5}/{o.runs} median {o.median} {row.name}", flush=True)
     if not given.short:
         PAGE.write_text(page(outcomes, given.runs), encoding="utf-8")
     sys.exit(any(o.verdict == "no" for o in outcomes))

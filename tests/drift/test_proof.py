@@ -21,7 +21,7 @@ SHORT = [row for row in rows() if row.short]
 @pytest.mark.parametrize("row", SHORT, ids=[row.name for row in SHORT])
 def test_a_bar_is_not_missed(row: Row) -> None:
     outcome = simulate(row, RUNS)
-    assert outcome.verdict in ("met", "undecided", "stated"), outcome
+    assert outcome.verdict != "no", outcome
 
 
 def test_a_look_is_the_products_comparison() -> None:
