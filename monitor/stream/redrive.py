@@ -130,9 +130,9 @@ def _producer(settings: Settings, limits: list[int]) -> AIOKafkaProducer:
         transaction_timeout_ms=clients.TRANSACTION_TIMEOUT_MS,
         request_timeout_ms=clients.TRANSACTION_TIMEOUT_MS,
         retry_backoff_ms=clients.RETRY_BACKOFF_MS,
-        max_batch_size=min(clients.BATCH_BYTES, *limits),
+        max_batch_size=min([clients.BATCH_BYTES, *limits]),
         # A record larger than a batch travels alone; `_Desk` has compared it with its topic's limit.
-        max_request_size=max(KAFKA_MESSAGE_LIMIT, *limits),
+        max_request_size=max([KAFKA_MESSAGE_LIMIT, *limits]),
         linger_ms=clients.LINGER_MS,
     )
 
