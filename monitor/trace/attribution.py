@@ -30,9 +30,10 @@ def attributed(spans: Sequence[Span], parents: Mapping[str, str | None]) -> Sequ
     id, unless calls of several versions hold that id; else that of its nearest ancestor that has one. A version
     that is only the requested alias stays marked as such.
 
-    Of two model calls directly one above the other (nothing between them but wrappers and the like) one is a
-    wrapper: the one without a score, of two such the outer. Two with scores stay: a scored span is always
-    looked at. O(n).
+    Of two model calls of one service and role directly one above the other (nothing between them but wrappers and
+    the like) one is a wrapper: the one without a score, of two such the outer. Two with scores stay: a scored span
+    is always looked at. Other services' calls double none: any service may send a span below this one's, and would
+    take its answer out of what is judged. O(n).
     """
     wanting: list[Span] = []
     calls: dict[str, Span] = {}
@@ -65,7 +66,7 @@ def _doubled(
     doubled = set()
     for span_id, inner in calls.items():
         outer = calls.get(above[span_id] or "")
-        if outer is not None:
+        if outer is not None and (outer.service, outer.role) == (inner.service, inner.role):
             if not outer.scores:
                 doubled.add(outer.span_id)
             elif not inner.scores:

@@ -21,7 +21,11 @@ from monitor.model import (
     Span,
     SpanDetail,
 )
+from monitor.policy.load import BUILTIN
 from monitor.trace.attribution import attributed
+from monitor.trace.config import FoldSettings
+from tests.trace.folding import Log
+from tests.trace.truth import span
 
 HIGH = (Score("s", "1", 0.9),)
 
@@ -141,6 +145,39 @@ def test_calls_of_an_agent_or_a_tool_between_them_are_calls_of_their_own() -> No
     assert set(kinds(found).values()) == {MEMBER}
     # Siblings are two calls.
     assert set(kinds(settle(call("a"), call("b"))).values()) == {MEMBER}
+
+
+def test_another_services_call_doubles_none() -> None:
+    """Any service may hang a span below this one's, or this one's below its own: neither takes a call out."""
+    victim = call("victim", service="agents")
+    assert kinds(settle(victim, call("evil", "victim", service="evil"))) == {
+        "victim": MEMBER,
+        "evil": MEMBER,
+    }
+    below = call("inner", "evil", service="agents")
+    above = call("evil", scores=HIGH, service="evil")
+    assert kinds(settle(above, below)) == {"evil": MEMBER, "inner": MEMBER}
+
+
+def test_a_call_of_another_role_is_another_call() -> None:
+    answer = msgspec.structs.replace(call("a"), role="completion")
+    assert set(kinds(settle(answer, call("b", "a"))).values()) == {MEMBER}
+
+
+def test_a_rise_is_not_hidden_by_a_call_below_the_answer() -> None:
+    settings = FoldSettings(policies=BUILTIN)
+    flags = SpanDetail(flags=MODEL_CALL)
+    rise = [
+        span(n, "root", 1 + n, role="planner", scores=score)
+        for n, score in enumerate((0.05, 0.10, 0.17, 0.25))
+    ]
+    answer = span("answer", "root", 50, role="completion", detail=flags)
+    evil = span("evil", "answer", 50.1, role="planner", service="evil", detail=flags)
+    for more in ([], [evil]):
+        log = Log(settings)
+        log.spans("t", span("root"), *rise, answer, *more)
+        log.until(60)
+        assert [i.policy for i in log.incidents] == ["multi_step_jailbreak"]
 
 
 def test_a_chain_as_deep_as_the_trace_is_walked_once() -> None:
