@@ -56,9 +56,10 @@ class Request:
     A value that the user named may leave, so whoever can pass words off as the user's can make any value
     leave in silence. Words count as the user's only where nobody else can have put them in:
 
-    - They stand at a root, or below it where only spans of the root's own service lie between, at the spans
-      nearest to it. What stands deeper is what one agent asked of another; what hangs below a missing parent,
-      or another service's span says, may be anybody's.
+    - They stand at a root, or below it where only spans of the root's own service lie between: there in every
+      such span that holds a request, for a service's name is easily given to a span too. What only those nearest
+      to the root say may be the user's. What stands deeper is what one agent asked of another; what hangs below a
+      missing parent, or another service's span says, may be anybody's.
     - Every root says them. A second root is easily sent, by a service that is called too, and the agent that
       acts may hang below either: no root is the user's for sure. So a value that only some of them name is
       neither let pass (an attacker's root would name the destination) nor does it take from the proof where the
@@ -72,15 +73,16 @@ class Request:
 
     def __init__(self, parts: Iterable[Part]) -> None:
         self._by_part: dict[Part, frozenset[int]] = {}
-        found = [(part, *_asked(part)) for part in parts if part.rooted]
-        for part, words, _ in found:
-            if words is not None:
-                self._by_part[part] = words
+        sure: list[frozenset[int]] = []
+        for part in parts:
+            if part.rooted:
+                words, settled = _asked(part)
+                sure.append(settled)
+                if words is not None:
+                    self._by_part[part] = words
         self.known = bool(self._by_part)
         self._of_any: frozenset[int] = NO_TOKENS.union(*self._by_part.values())
-        self.settled = NO_TOKENS
-        if all(sure for _, _, sure in found) and self.known:
-            self.settled = self._of_any.intersection(*self._by_part.values())
+        self.settled = sure[0].intersection(*sure[1:]) if sure else NO_TOKENS
 
     def allows(self, part: Part) -> frozenset[int]:
         """Tokens that a span of ``part`` may pass on: the user named them. None of a part without a root."""
@@ -97,28 +99,25 @@ def user_request(parts: Iterable[Part]) -> frozenset[int] | None:
     return request.settled if request.known else None
 
 
-def _asked(part: Part) -> tuple[frozenset[int] | None, bool]:
-    """(tokens of the request nearest to the root, whether the root's own service says so)."""
+def _asked(part: Part) -> tuple[frozenset[int] | None, frozenset[int]]:
+    """(tokens that the request nearest to the root may hold, those of them that it holds for sure)."""
     top = part.spans[0]
     if top.detail is not None and top.detail.request_tokens is not None:
-        return tokens(top.detail.request_tokens), True
+        words = tokens(top.detail.request_tokens)
+        return words, words
     home: set[str | None] = {top.span_id}  # spans with only the root's service above them
-    own: list[Span] = []
-    others: list[Span] = []
+    own: list[tuple[int, frozenset[int]]] = []
+    others: list[tuple[int, frozenset[int]]] = []
     for span in part.spans:  # parents first
-        at_home = span.span_id in home
-        if not at_home and span.service == top.service and span.parent_span_id in home:
-            at_home = True
+        at_home = span.service == top.service and span.parent_span_id in home
+        if at_home:
             home.add(span.span_id)
         if span.detail is not None and span.detail.request_tokens is not None:
-            (own if at_home else others).append(span)
-    asked = own or others
-    if not asked:
-        return None, False
-    nearest = min(part.depth[span.span_id] for span in asked)
-    words = [
-        tokens(span.detail.request_tokens)
-        for span in asked
-        if span.detail is not None and part.depth[span.span_id] == nearest
-    ]
-    return NO_TOKENS.union(*words), bool(own)
+            asked = (part.depth[span.span_id], tokens(span.detail.request_tokens))
+            (own if at_home else others).append(asked)
+    found = own or others
+    if not found:
+        return None, NO_TOKENS
+    nearest = min(depth for depth, _ in found)
+    words = NO_TOKENS.union(*(said for depth, said in found if depth == nearest))
+    return words, words.intersection(*(said for _, said in own)) if own else NO_TOKENS

@@ -22,6 +22,7 @@ from monitor.policy.scene import LISTED_SPANS, Scene, lowered
 PROVIDERS: Final = 8  # spans kept a token: the same value comes out of many results of a long trace
 NO_ORDER: Final = "the parts of the trace are in no known order"
 BY_TIME: Final = "the parts of the trace are in order only by time"
+AGAINST_TIMES: Final = "by its sender's times the result was not there yet"
 
 
 class _Chain(msgspec.Struct):
@@ -38,8 +39,8 @@ def match_steps(policy: Policy, scene: Scene) -> Finding | None:
 
     Proven: within one part of the trace in order, by flow where the policy requires it; or across parts by
     flow straight into the sink. Otherwise, where content was not captured or only times tell the order, it is
-    undecidable. So it is where a value flows from one part to another and the times say that it cannot have:
-    they are the sender's word, who may leave them out.
+    undecidable. So it is where a value is seen to flow and the times say that it cannot have: they are the sender's
+    word, who may leave them out.
     """
     found: list[_Chain] = []
     for part in scene.parts:
@@ -246,25 +247,28 @@ class _Flow:
         request = self.scene.request
         perhaps = request.may_allow(self.scene.part_of(sink))
         values = self.values[sink.span_id]
-        if self.doubted > LISTED_SPANS:
+        proof_only = self.doubted > LISTED_SPANS
+        if proof_only:
             values -= perhaps
         usable = [
-            (value in perhaps, number, track.entered[span.span_id], span.span_id, span)
+            (value in perhaps, early, number, track.entered[span.span_id], span.span_id, span)
             for value in values & self.providers.keys()
             for number, span in self.providers[value]
             if track.left[span.span_id] < entered
             and done[number][span.span_id] < entered
-            and not _overlap(span, sink)
+            and not ((early := _overlap(span, sink)) and proof_only)
             and (not self.apart or self._apart(span, sink))
         ]
         if not usable:
             return None
-        named, number, _, _, span = min(usable, key=lambda provider: provider[:4])
+        named, early, number, _, _, span = min(usable, key=lambda provider: provider[:5])
         doubt = ""
         if not request.known:
             doubt = "the user's request was not captured, and may have named the value"
         elif named:
             doubt = "a request that may not be the user's names the value"
+        elif early:
+            doubt = AGAINST_TIMES
         elif self.across and len(self.steps) > 2:
             doubt = BY_TIME
         return _Chain(
@@ -308,5 +312,8 @@ class _Flow:
 
 
 def _overlap(span: Span, sink: Span) -> bool:
-    """Whether the clock that both share says that the sink was called before the result was there."""
+    """Whether the clock that both share says that the sink was called before the result was there.
+
+    That is a doubt and no more: who sends the result says when it was there, and whose clock that is.
+    """
     return span.service == sink.service and 0 < sink.start_unix_nano < span.end_unix_nano

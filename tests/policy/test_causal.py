@@ -86,17 +86,20 @@ def test_tokens_are_sets_of_whole_hashes() -> None:
     assert tokens(packed("a") + b"torn") == tokens(packed("a"))
 
 
-def test_the_request_is_what_stands_nearest_to_a_root() -> None:
+def test_the_request_is_what_the_root_says_or_every_span_of_its_service_below_it() -> None:
     def request(*spans: Span) -> frozenset[int] | None:
         return user_request(parts(examine(spans, (), redelivery="collapse")))
 
     root = span("root", detail=detail(asked=("a",)))
     bare = span("root")
-    below = span("x", "root", 2, detail=detail(asked=("b",)))
-    beside = span("y", "root", 3, detail=detail(asked=("c",)))
+    below = span("x", "root", 2, detail=detail(asked=("b", "c")))
+    beside = span("y", "root", 3, detail=detail(asked=("c", "d")))
     deeper = span("z", "x", 4, detail=detail(asked=("d",)))
+    other = span("q", "root", 4, service="other", detail=detail(asked=("e",)))
     orphan = span("o", "gone", 4, detail=detail(asked=("e",)))
     assert request(root, below, deeper) == tokens(packed("a"))
-    assert request(bare, below, beside, deeper) == tokens(packed("b", "c"))
+    assert request(bare, below) == request(bare, below, other) == tokens(packed("b", "c"))
+    assert request(bare, below, beside) == tokens(packed("c"))
+    assert request(bare, below, beside, deeper) == request(bare, other) == frozenset()
     assert request(bare, orphan) is None
     assert request(span("root", detail=detail(asked=())), below) == frozenset()

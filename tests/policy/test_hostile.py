@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from monitor.model import Score, Span, SpanFault
+from monitor.model import MEMBER, PLAIN, Score, Span, SpanFault
 from monitor.policy.causal import parts
 from monitor.policy.flow import user_request
 from monitor.policy.load import BUILTIN
@@ -132,6 +133,38 @@ def test_a_service_below_a_gateway_may_hold_the_request_but_not_for_sure() -> No
     assert found(attack(root=root, agent=asked))["tool_chaining"].severity == "critical"
 
 
+@pytest.mark.parametrize("parent", ["root", "agent"], ids=["nearest", "beside"])
+@pytest.mark.parametrize("kind", [MEMBER, PLAIN])
+def test_who_gives_the_roots_service_name_does_not_speak_for_the_user(
+    parent: str, kind: int
+) -> None:
+    """The root's request was not captured, a chat span's below it was; the attacker's hangs higher or as high."""
+    honest = {
+        "root": span("root", role="planner"),
+        "agent": span("agent", "root", 1.1, role="planner"),
+        "chat": span("chat", "agent", 1.2, role="planner", detail=detail(asked=("room-1",))),
+    }
+    words = detail(asked=(EVE, "463820"))
+    evil = span("evil", parent, 1.3, role="planner", kind=kind, detail=words)
+    for name, finding in found(attack(**honest)).items():
+        assert finding.severity == "critical", name
+        one = found(attack(**honest, evil=evil))[name]
+        assert (one.severity, one.undecidable) == ("warning", True), name
+        assert "may not be the user's" in one.why
+
+
+def test_what_only_some_chat_spans_name_is_a_warning_not_silence() -> None:
+    chats = {
+        n: span(n, "root", at, role="planner", detail=detail(asked=words))
+        for n, at, words in (("c1", 1.2, (EVE,)), ("c2", 5, (EVE, "463820")))
+    }
+    root = span("root", role="planner")
+    named = attack(root=root, **chats, sink=sink("egress", given=(EVE,)))
+    assert found(named) == {}
+    got = found(attack(root=root, **chats, sink=sink("egress", given=("463820",))))
+    assert got["compositional_exfiltration"].severity == "warning"
+
+
 def test_the_request_is_what_every_root_says() -> None:
     roots = [evil_root("a-1", "b-2"), span("r", None, detail=detail(asked=("b-2", "c-3")))]
     trees = parts(examine(roots, (), redelivery="collapse"))
@@ -248,6 +281,47 @@ def test_a_handful_of_results_that_cannot_have_flowed_hides_none_that_has() -> N
     assert found([*torn, *decoys])["tool_chaining"].severity == "critical"
 
 
+FAR = 2**63  # an end that no clock shows
+
+
+@pytest.mark.parametrize("end", [FAR, 6_000_000_001], ids=["far future", "just after the call"])
+@pytest.mark.parametrize("parent", ["root", "gone"])
+def test_an_end_after_the_call_silences_no_flow(parent: str, end: int) -> None:
+    """Who sends the results gives them the sink's service name, and ends that the sink cannot have waited for."""
+    late = [
+        msgspec.structs.replace(
+            one,
+            end_unix_nano=end,
+            parent_span_id=sid(parent) if parent != "root" else one.parent_span_id,
+        )
+        if one.role == "retrieval"
+        else one
+        for one in attack()
+    ]
+    got = found(late)
+    assert got.keys() == found(attack()).keys()
+    for one in got.values():
+        assert (one.severity, one.undecidable, one.by_flow) == ("warning", True, False)
+    alone = found([s for s in late if s.span_id != sid("source")])
+    assert alone["tool_chaining"].severity == "warning"
+
+
+def test_results_that_say_they_came_too_late_take_nothing_from_a_proof() -> None:
+    decoys = [
+        span(
+            f"d{n}",
+            "root",
+            3,
+            role="retrieval",
+            scores=0.5,
+            end_unix_nano=FAR,
+            detail=detail("private_read", result=(EVE, "463820")),
+        )
+        for n in range(3)
+    ]
+    assert found([*attack(), *decoys])["tool_chaining"].severity == "critical"
+
+
 # --- cost
 
 
@@ -341,6 +415,28 @@ def roots(n: int) -> list[Span]:
     ]
 
 
+def claimed(n: int) -> list[Span]:
+    """A root without a request, and below it spans of its service's name that each give one, and end too late."""
+    return [span("root")] + [
+        span(
+            i,
+            "root" if i % 2 else i - 1 if i else "root",
+            1 + i,
+            role="tool_call",
+            scores=0.5,
+            end_unix_nano=FAR,
+            detail=detail(
+                "egress",
+                "private_read",
+                given=("v-1", f"{i}"),
+                result=("v-1",),
+                asked=("x-1", f"{i}"),
+            ),
+        )
+        for i in range(n)
+    ]
+
+
 def orphans(n: int) -> list[Span]:
     return [
         span(
@@ -358,8 +454,8 @@ def orphans(n: int) -> list[Span]:
 
 @pytest.mark.parametrize(
     "shape",
-    [wide, deep, roots, orphans, lambda n: turns(n, own_scorer)],
-    ids=["wide", "deep", "roots", "orphans", "scorers"],
+    [wide, deep, roots, claimed, orphans, lambda n: turns(n, own_scorer)],
+    ids=["wide", "deep", "roots", "claimed", "orphans", "scorers"],
 )
 def test_cost_grows_with_the_spans(shape: Callable[[int], list[Span]]) -> None:
     """Eight times the spans cost about eight times as much; quadratic would be 64."""

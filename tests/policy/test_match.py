@@ -236,7 +236,8 @@ def test_an_enclosing_call_has_no_result_yet() -> None:
         assert found(attack(carrier=one, sink=inner)) == {}
 
 
-def test_parallel_calls_do_not_feed_each_other() -> None:
+def test_a_value_out_of_a_parallel_call_is_undecidable() -> None:
+    """That the calls ran side by side is the word of who sends the result."""
     slow = span(
         "carrier",
         "root",
@@ -246,7 +247,11 @@ def test_parallel_calls_do_not_feed_each_other() -> None:
         scores=0.5,
         detail=detail(result=(EVE,)),
     )
-    assert "tool_chaining" not in found(attack(carrier=slow, source=None))
+    one = found(attack(carrier=slow, source=None))["tool_chaining"]
+    assert (one.severity, one.undecidable, one.by_flow) == ("warning", True, False)
+    assert "not there yet" in one.why
+    unseen = attack(carrier=slow, source=None, sink=sink("egress", given=("x-1",)))
+    assert "tool_chaining" not in found(unseen)
 
 
 def test_steps_must_come_in_order() -> None:
