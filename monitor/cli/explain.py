@@ -234,6 +234,9 @@ def _print(explanation: Explanation, console: Console) -> None:
 def _print_derivation(explanation: Explanation, console: Console) -> None:
     if explanation.same:
         console.print(Text("same: the log gives this record again, field by field", "bold green"))
+        console.print(
+            "(dates, and of a verdict the gate and what closed it, are taken on the record's word)"
+        )
         return
     if explanation.seal is False:
         console.print(
@@ -244,11 +247,20 @@ def _print_derivation(explanation: Explanation, console: Console) -> None:
     for offset in explanation.changed:
         where = explanation.record.provenance.partition
         console.print(Text(f"fragment {where}@{offset} is not the one that was judged", "bold red"))
+    if explanation.unlisted:
+        offsets = ", ".join(map(str, explanation.unlisted[:5]))
+        console.print(
+            Text(
+                f"fragments of this life that no record lists: @{offsets}; if its spans still come, ask again in a "
+                "minute",
+                "bold red",
+            )
+        )
     if explanation.differences:
         table = Table("field", "published", "from the log", box=None)
         for difference in explanation.differences[:DIFFERENCES_SHOWN]:
             table.add_row(
-                difference.path,
+                Text(printable(difference.path)),
                 Text(printable(str(difference.recorded))),
                 Text(printable(str(difference.derived))),
             )
@@ -271,6 +283,7 @@ def _write(explanation: Explanation) -> None:
         "same": explanation.same,
         "seal": explanation.seal,
         "changed_fragments": explanation.changed,
+        "unlisted_fragments": explanation.unlisted,
         "differences": explanation.differences,
         "record": explanation.record,
     }

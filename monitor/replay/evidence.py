@@ -24,6 +24,8 @@ from monitor.trace.explain import (
     seal_holds,
 )
 from monitor.trace.fold import FOLD_VERSION
+from monitor.trace.judge import PAST_LIMIT
+from monitor.trace.records import LISTED_SPANS
 from monitor.trace.rules import Rules
 
 # Lives of one trace id that continue each other and are followed back; a longer chain is one of an id that is never
@@ -37,12 +39,13 @@ class NotDerivable(MonitorError):
 
 class Explanation(msgspec.Struct, frozen=True):
     """derived: None where the log gives no such record. changed: offsets of fragments that are not those that were
-    judged. seal: whether an incident's digest is that of its content; None for a verdict."""
+    judged. unlisted: of fragments of this life that no record of it lists. seal: whether an incident's digest is that of its content; None for a verdict."""
 
     record: Explained
     derived: Explained | None
     differences: list[Difference]
     changed: list[int]
+    unlisted: list[int]
     seal: bool | None
     relived: Relived
 
@@ -52,6 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
             self.derived is not None
             and not self.differences
             and not self.changed
+            and not self.unlisted
             and self.seal is not False
         )
 
@@ -121,6 +125,7 @@ class Evidence:
             derived,
             [] if derived is None else differences(record, derived),
             [] if derived is None else changed_fragments(record, derived),
+            self._unlisted(record),
             seal_holds(record) if isinstance(record, Incident) else None,
             relived,
         )
@@ -148,6 +153,26 @@ class Evidence:
             Rules.from_content(cause.settings, content),
             self._residue(records, chain),
         )
+
+    def _unlisted(self, record: Explained) -> list[int]:
+        """A record could leave out the very fragment that speaks against it. Not told apart where a life had more than a
+        record lists, or where spans came past its limit."""
+        assert record.trace_id is not None, record
+        mine = self._of_life(record.trace_id, record.life)
+        listed = {o for r in mine for o in r.provenance.fragment_offsets}
+        past_limit = any(f.kind == PAST_LIMIT for r in mine for f in r.forensics.faults)
+        if past_limit or any(len(r.provenance.fragment_offsets) >= LISTED_SPANS for r in mine):
+            return []
+        births = {r.life for r in self.records if r.trace_id == record.trace_id}
+        later = [b for b in births if b is not None and b > record.provenance.life]
+        end = min(later, default=None)
+        return [
+            fragment.offset
+            for fragment in self.fragments.get((record.provenance.partition, record.trace_id), [])
+            if fragment.offset >= record.provenance.life
+            and (end is None or fragment.offset < end)
+            and fragment.offset not in listed
+        ]
 
     def _of_life(self, trace_id: str, life: int | None) -> list[Explained]:
         return [r for r in self.records if r.trace_id == trace_id and r.life == life]

@@ -82,7 +82,7 @@ def _judged(
     )
     pages = {key: msgspec.structs.replace(page) for key, page in life.pages.items()}
     desk = _Desk(life, judged, pages, opened_at_ms)
-    if life.waiting:
+    if life.waiting or judged.contested:
         desk.scores_alone()
     if judged.reductions:
         desk.scalars()

@@ -43,6 +43,7 @@ from monitor.trace.pages import (
     fault_candidates,
     score_given,
     span_candidate,
+    unplaced_candidates,
 )
 from monitor.trace.reduce import highest_by_scorer, reduce_scores
 from monitor.trace.rules import Rules
@@ -70,6 +71,7 @@ class Judgement:
         "_layout",
         "_pairs",
         "alone",
+        "contested",
         "cut",
         "earlier",
         "faults",
@@ -117,7 +119,10 @@ class Judgement:
         self.findings: tuple[Finding, ...] = ()
         self.earlier: dict[str, Span] = {}
         self.residue: Sequence[Span] = ()
-        self.unplaced: dict[str, SpanScore] = {}  # by an id that several spans bear
+        self.unplaced: set[str] = set()  # ids of scores that several spans bear
+        self.contested: list[
+            Candidate
+        ] = []  # what these scores are due for, held against each of the spans
         self.replaced = 0
         self.units = False  # some score says which unit of its span it judged
         self.gate: dict[str, str] = {}
@@ -164,9 +169,10 @@ class Judgement:
         return len(left), hashlib.sha256(encode_json(left)).hexdigest()
 
     def due_alone(self) -> list[Candidate]:
-        """Scores still without their span that are at or over the threshold of the role they name."""
+        """Scores still without their span that are at or over the threshold of the role they name, and scores whose
+        id several spans bear."""
         found = (alone_candidate(score, self.rules) for score in self.alone)
-        return [candidate for candidate in found if candidate is not None]
+        return [*(candidate for candidate in found if candidate is not None), *self.contested]
 
     def argmax(self, reduction: Reduction | None = None) -> Candidate | None:
         """The reduction's argmax as a candidate below every threshold; of all reductions without one."""
@@ -244,7 +250,12 @@ def judge(
     members = [span for span in report.spans if span.kind == MEMBER]
     judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
     judged.highest = content.highest()
-    judged.unplaced = {score.span_id: score for score in content.unplaced}
+    judged.unplaced = {score.span_id for score in content.unplaced}
+    judged.contested = [
+        candidate
+        for score in content.unplaced
+        for candidate in unplaced_candidates(score, content.copies(score.span_id), rules)
+    ]
     judged.replaced = content.replaced
     judged.residue = others
     judged.units = any(score.judged for span in members for score in span.scores)

@@ -16,8 +16,8 @@ from monitor.trace.life import CUTTING, OPEN, ClosedBy, Life
 from monitor.trace.memory import Memory
 from monitor.trace.output import Outbox
 from monitor.trace.paging import Pager
-from monitor.trace.pieces import items_weight, pieces
-from monitor.trace.records import span_not_in_memory
+from monitor.trace.pieces import ITEM_BYTES, items_weight, pieces
+from monitor.trace.records import scores_no_member, span_not_in_memory
 from monitor.trace.residue import keep_past, residue_of
 from monitor.trace.rules import Rules
 from monitor.trace.timers import (
@@ -260,7 +260,7 @@ class Lives:
 
     def _conclude(self, life: Life, *, closing: bool) -> None:
         out = self.out
-        self.judged_spans += life.count
+        self.judged_spans += life.bytes // ITEM_BYTES  # scores cost time too
         done = conclude(out.partition, life, self.gates, self.time.date(self.now), closing=closing)
         if done.error is not None:
             out.count("judge_errors")
@@ -319,10 +319,16 @@ class Lives:
             self._revise(life)
         alone = life.alone()
         if alone:
-            self.out.count("span_not_in_memory", len(alone))
-            self.out.records += [span_not_in_memory(life.trace_id, score) for score in alone]
+            bears = life.load().bears
+            for score in alone:
+                evaluator = bears(score.span_id)
+                self.out.count("scores_of_no_member" if evaluator else "span_not_in_memory")
+                letter = scores_no_member if evaluator else span_not_in_memory
+                self.out.records.append(letter(life.trace_id, score))
         self.memory.forget(life)
+        self.judged_spans += 1 + len(alone)
         if life.cut:
+            self.judged_spans += life.bytes // ITEM_BYTES
             deadline = self.now + life.rules.max_lifetime_ms
             self.memory.add_residue(residue_of(life, deadline))
             self.timers.push(deadline, EVICTION, life.nth)

@@ -8,6 +8,7 @@ fired, its severity or the forensics changed since the last one, and once at clo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -189,6 +190,18 @@ def score_candidate(score: SpanScore, threshold: float, rules: Rules) -> Candida
             score.source,
         ),
     )
+
+
+def unplaced_candidates(
+    score: SpanScore, copies: Sequence[Span], rules: Rules
+) -> Iterator[Candidate]:
+    """Of several spans of that id nothing says which one is meant: the score is held against each, and keeps its
+    own coordinates."""
+    for span in copies:
+        if rules.thresholds.reached_by(span, score.score):
+            role = judged_role(span.role, score.score.judged)
+            threshold = rules.thresholds.value(span.service, score.score.scorer, role)
+            yield score_candidate(msgspec.structs.replace(score, role=role), threshold, rules)
 
 
 def fault_candidates(fault: SpanFault, rules: Rules) -> list[Candidate]:

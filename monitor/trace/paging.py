@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
-
-import msgspec
 
 from monitor.model import (
     MEMBER,
@@ -16,7 +13,6 @@ from monitor.model import (
     Score,
     Span,
     SpanScore,
-    judged_role,
 )
 from monitor.trace.life import Life
 from monitor.trace.output import Outbox
@@ -25,11 +21,11 @@ from monitor.trace.pages import (
     Page,
     alone_candidate,
     fault_candidates,
-    score_candidate,
     span_candidate,
     threshold_page,
+    unplaced_candidates,
 )
-from monitor.trace.records import pending_incident, scores_no_member, span_not_in_memory
+from monitor.trace.records import pending_incident, span_not_in_memory
 
 PENDING: Final = Forensics("pending")
 
@@ -59,20 +55,21 @@ class Pager:
             if span.kind == MEMBER:
                 for score in span.scores:
                     self._score(span, score)
-            if life.waiting:
-                for early in life.waiting.get(span.span_id, ()):
-                    self._join(span, early)
+            if span.span_id in life.waiting and span.kind in MEMBER_IF_SCORED:
+                for early in life.waiting[span.span_id]:
+                    self._score(span, early.score)
                 if kept:
-                    life.waiting.pop(span.span_id, None)
+                    del life.waiting[span.span_id]
         for late in fragment.scores:
             content = life.load()
             copies = content.copies(late.span_id)
             if not copies:
                 self._wait(late, kept)
             elif content.ambiguous(late.span_id):
-                self._unplaced(copies, late)
+                for candidate in unplaced_candidates(late, copies, life.rules):
+                    self._page(candidate, PENDING)
             else:
-                self._join(copies[0], late)
+                self._score(copies[0], late.score)
         for fault in fragment.faults:
             self.out.count("faults")
             if not kept and life.broken.setdefault(fault.fault, fault) is fault:
@@ -82,8 +79,8 @@ class Pager:
                     self._page(candidate, Forensics("rejected", (Fault(fault.fault, (), 1),)))
 
     def _wait(self, score: SpanScore, kept: bool) -> None:
-        """A score without its span. One that the life does not keep cannot wait: it says now what it would
-        have said at the end."""
+        """A score without a span that can be scored: an evaluator that names itself has none either. One that the life
+        does not keep cannot wait: it says now what it would have said at the end."""
         life = self.life
         if kept:
             life.waiting.setdefault(score.span_id, []).append(score)
@@ -93,25 +90,6 @@ class Pager:
             self._page(candidate, PENDING)
         self.out.count("span_not_in_memory")
         self.out.records.append(span_not_in_memory(life.trace_id, score))
-
-    def _join(self, span: Span, late: SpanScore) -> None:
-        """A score that came apart from its span counts with the span's own role and service."""
-        if span.kind in MEMBER_IF_SCORED:
-            self._score(span, late.score)
-        else:  # an evaluator that names itself, not what it judged
-            self.out.count("scores_of_no_member")
-            self.out.records.append(scores_no_member(self.life.trace_id, late))
-
-    def _unplaced(self, copies: Sequence[Span], late: SpanScore) -> None:
-        """Of several spans of that id nothing says which one is meant: the score is held against each, and
-        keeps its own coordinates."""
-        rules = self.life.rules
-        for span in copies:
-            if span.kind in MEMBER_IF_SCORED and rules.thresholds.reached_by(span, late.score):
-                role = judged_role(span.role, late.score.judged)
-                named = msgspec.structs.replace(late, role=role)
-                threshold = rules.thresholds.value(span.service, late.score.scorer, role)
-                self._page(score_candidate(named, threshold, rules), PENDING)
 
     def _score(self, span: Span, score: Score) -> None:
         rules = self.life.rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final, Literal
 
 import msgspec
@@ -76,7 +77,11 @@ class Rules:
 
     @classmethod
     def from_content(cls, sha256: str, content: bytes) -> Rules:
-        """Raises UndecodableRecord where ``content`` is no FoldSettings."""
+        """Raises UndecodableRecord where ``content`` is no FoldSettings, or not those that ``sha256`` names."""
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise UndecodableRecord(
+                f"settings {sha256[:12]} have another sha256: they were changed"
+            )
         try:
             settings = _DECODER.decode(content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -132,3 +132,31 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
     assert "\x1b[2J" not in done.stdout
     assert "\u202e" not in done.stdout
     assert "all is well" in done.stdout
+
+
+def test_a_verdict_that_leaves_out_the_fragment_that_speaks_against_it_is_not_the_same(
+    tmp_path: Path,
+) -> None:
+    published = tmp_path / "published.jsonl"
+    records = logged()
+    records.insert(2, encode_fold_record(Fragment(tid("a"), (scored(5, 0, 0.99),))))
+    whole, part = tmp_path / "whole.jsonl", tmp_path / "part.jsonl"
+    whole.write_text(dump_of(records))
+    part.write_text(dump_of([*records[:2], encode_fold_record(Tick()), *records[3:]]))
+    published.write_text(run("replay", "--json", "--fragments", str(part)).stdout)
+    done = run("explain", tid("a"), "--fragments", "--records", str(published), str(whole))
+    assert done.returncode == 1
+    assert "fragments of this life that no record lists: @2" in done.stdout
+
+
+def test_a_scorer_whose_name_is_markup_does_not_break_the_table(tmp_path: Path) -> None:
+    whole, published = tmp_path / "whole.jsonl", tmp_path / "published.jsonl"
+    records = logged()
+    hostile = scored(1, 0, 0.9, scorer="j[/x]\x1b]0;gone\x07")
+    records[1] = encode_fold_record(Fragment(tid("a"), (scored(0), hostile)))
+    whole.write_text(dump_of(records))
+    text = run("replay", "--json", "--fragments", str(whole)).stdout
+    published.write_text(text.replace('"gate":{', '"gate":{"k[/x]\\u001b]0;":"shifted",'))
+    done = run("explain", tid("a"), "--fragments", "--records", str(published), str(whole))
+    assert "Traceback" not in done.stderr
+    assert "\x1b]0;" not in done.stdout

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from monitor.model import EVALUATOR, PLAIN, WRAPPER, Fragment
+from monitor.model import EVALUATOR, MEMBER, PLAIN, WRAPPER, Fragment
 from tests.trace.folding import Log, late_score, scored, settings_of, tid
 from tests.trace.truth import sid
 
@@ -198,7 +198,41 @@ def test_scores_that_were_replaced_are_counted_once() -> None:
 def test_a_score_of_an_evaluator_is_dead_lettered_and_not_lost() -> None:
     log = Log()
     log.spans("a", scored(0), scored(1, 0, None, kind=EVALUATOR), at=0)
-    [letter] = log.scores("a", late_score(1, 0.9), at=1)
-    assert (letter.reason, letter.span_id, letter.scorer) == ("scores_no_member", sid(1), "judge")
+    log.scores("a", late_score(1, 0.9), late_score(1, 0.1), at=1)
     log.until(12)
-    assert log.incidents == []
+    [page] = log.incidents  # whatever it judged, it was too high
+    assert (page.max_score, page.argmax_role) == (0.9, "unknown")
+    log.until(700)
+    assert [(d.reason, d.span_id, d.scorer) for d in log.dead_letters] == [
+        ("scores_no_member", sid(1), "judge")
+    ] * 2
+    assert log.fold.counters["scores_of_no_member"] == 2
+
+
+@pytest.mark.parametrize("kind", [MEMBER, EVALUATOR])
+@pytest.mark.parametrize("order", ["thief first", "score first", "score last"])
+def test_a_span_that_borrows_the_id_of_another_does_not_get_its_score(
+    kind: int, order: str
+) -> None:
+    """A callee knows its caller's id before the caller's span is exported. Breaking an id must not cost less than
+    being caught."""
+    log = Log()
+    log.spans("a", scored(0, None, 0.1, role="planner"))
+    thief = scored(1, 0, None, role="retrieval", service="evil", name="evil", kind=kind)
+    victim = scored(1, 0, None, service="payments")
+    if order == "thief first":
+        log.spans("a", thief)
+        log.scores("a", late_score(1, 0.5))
+        log.spans("a", victim)
+    elif order == "score first":
+        log.scores("a", late_score(1, 0.5))
+        log.spans("a", thief)
+        log.spans("a", victim)
+    else:
+        log.spans("a", thief, victim)
+        log.scores("a", late_score(1, 0.5))
+    log.until(40)
+    last = {i.incident_id: i for i in log.incidents}.values()
+    assert ("critical", 0.5, "tool_call") in {
+        (i.severity, i.max_score, i.argmax_role) for i in last
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -230,3 +232,23 @@ def test_a_moment_at_which_many_large_traces_close_is_taken_in_steps() -> None:
     steps = list(fold.steps(7, START + 5_000, encode_fold_record(Tick())))
     assert len(steps) == 3
     assert fold.open_lives == 0
+
+
+def test_scores_and_copies_of_one_id_cost_time_in_proportion() -> None:
+    """Thousands of spans under one id, then thousands of scores of it: their product would keep a worker from its
+    heartbeats."""
+
+    def seconds(n: int) -> float:
+        log = Log(settings_of(open_bytes=10**9, closed_bytes=10**9))
+        base = scored(1, 0, 0.1)
+        conflicting = (msgspec.structs.replace(base, content_hash=b"%016d" % k) for k in range(n))
+        log.put(Fragment(tid("t"), (*conflicting,)), at=0)
+        log.put(Fragment(tid("u"), (scored(0), *([base] * n))), at=0)
+        started = time.process_time()
+        for trace in "tu":
+            log.scores(trace, *(late_score(1, 0.1, scorer=f"s{k}") for k in range(n)), at=0.1)
+        log.until(40)
+        return time.process_time() - started
+
+    seconds(100)
+    assert seconds(4_000) < 20 * max(seconds(400), 0.02)
