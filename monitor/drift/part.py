@@ -96,7 +96,7 @@ def trace_part(
         where = (unit.service, unit.role, unit.model_version)
         by_span.setdefault(where, []).append(unit.scores)
     if len(by_span) > MAX_PLACES:
-        by_span = _bounded(by_span)
+        by_span = _bounded(by_span, verdict_service)
     scored: dict[_Where, _ByScorer] = {}
     seen: dict[str, _Whos] = {}  # service -> scorer versions that scored any of its spans
     names: dict[str, int] = {}
@@ -146,12 +146,15 @@ def trace_part(
     )
 
 
-def _bounded(by_span: dict[_Where, _Scores]) -> dict[_Where, _Scores]:
-    """All but the first MAX_PLACES pairs of service and model version under (other, other)."""
-    places: set[tuple[str, str]] = set()
+def _bounded(by_span: dict[_Where, _Scores], of: str) -> dict[_Where, _Scores]:
+    """All but the first MAX_PLACES pairs of service and model version under (other, other). The trace's own service,
+    ``of``, has as many to itself: another one's made-up versions must not push it out of the sums."""
+    own: set[tuple[str, str]] = set()
+    others: set[tuple[str, str]] = set()
     bounded: dict[_Where, _Scores] = {}
     for (service, role, model_version), scores in by_span.items():
         place = (service, model_version)
+        places = own if service == of else others
         if place not in places:
             if len(places) == MAX_PLACES:
                 place = (OTHER, OTHER)

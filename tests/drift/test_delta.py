@@ -130,7 +130,15 @@ def test_the_first_places_of_a_trace_keep_their_names_when_more_come_late() -> N
     before, after = groups_of(part_of(early)), groups_of(part_of(early + late))
     assert before == after
     services = {service for service, *_ in after}
-    assert services == {f"s{i}" for i in range(MAX_PLACES)} | {OTHER}
+    # Beside them the trace's own service, which is s1 here, has places of its own.
+    assert services == {f"s{i}" for i in range(MAX_PLACES + 1)} | {OTHER}
+
+
+def test_made_up_versions_of_another_service_do_not_push_out_the_traces_own() -> None:
+    made_up = [span_of(i, "evil", f"m{i}", ["g"]) for i in range(3 * MAX_PLACES)]
+    own = [span_of(900, "svc", "gpt-x", ["g"])]
+    part = part_of(made_up + own, service="svc")
+    assert ("svc", "gpt-x") in {(service, model) for service, _, _, _, model in groups_of(part)}
 
 
 def test_which_scorers_count_as_missing_is_in_order_of_arrival() -> None:
