@@ -217,9 +217,9 @@ What to read off it:
 - *No score on any span*: **nothing is found.** Every built-in policy begins with an elevated result. Without a scorer
   that sees the injection at all the monitor has nothing to start from.
 - *{between} harmless spans before the last act* is not in the table (tests/replay/test_variants.py has it): at the
-  default `MONITOR_MAX_SPANS` of 10,000 the act lies past the limit and **is missed**, unless an earlier act proves the
-  attack; the verdict says `cut`, forensics incomplete, and how many spans came past the limit. With a limit that holds
-  the trace all are found.
+  default `MONITOR_MAX_SPANS` of 10,000 the act lies past the limit. What composition may need of such spans is kept, 64
+  of them, so all that were sampled are found by argument flow, and the benign ones stay quiet; the verdict says `cut`,
+  forensics incomplete, and how many spans came past the limit.
 
 ## Limits
 
