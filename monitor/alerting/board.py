@@ -21,7 +21,7 @@ from monitor.alerting.groups import (
     resolves_at,
     state,
 )
-from monitor.model import Incident
+from monitor.model import Incident, SpanEvidence
 
 ALERT_LIMIT: Final = 200  # a worker pushes so many groups singly: each of 200 services, and more than people can be paged for
 GROUP_LIMIT: Final = (
@@ -40,22 +40,37 @@ class PagingConfig(msgspec.Struct, frozen=True):
 
 
 def channel_of(incident: Incident, config: PagingConfig, now_ms: int) -> Channel:
-    """Where an incident's first message goes. An absent or future time of cause counts as now."""
-    if not _accepted(incident, config.scorers):
+    """Where this revision goes by itself. An absent or future time of cause counts as now.
+
+    Service and time are those of every span that proves it, not of the first one alone, under whose name the
+    incident goes for ever: that may be anybody's who writes into the trace.
+    """
+    proof = [span for span in incident.evidence if _proves(span, incident)]
+    services = {incident.service, *(span.service for span in proof)}
+    if not any(_accepted(service, incident.scorer, config.scorers) for service in services):
         return "shadow"
-    caused = incident.caused_at_ms
-    if 0 < caused <= now_ms and now_ms - caused > config.max_age_ms:
+    times = (incident.caused_at_ms, *(span.source.timestamp_ms for span in proof))
+    if all(0 < caused < now_ms - config.max_age_ms for caused in times):
         return "old"
     return "page"
 
 
-def _accepted(incident: Incident, patterns: tuple[str, ...]) -> bool:
+def _proves(span: SpanEvidence, incident: Incident) -> bool:
+    """It is the argmax, the centre of a policy's match, or reached the argmax's threshold as well."""
+    argmax = incident.argmax_span_id
+    if span.span_id in (argmax, incident.neighbourhood.centre or argmax):
+        return True
+    score, threshold = span.score, incident.threshold
+    return score is not None and threshold is not None and score >= threshold
+
+
+def _accepted(service: str, scorer: str | None, patterns: tuple[str, ...]) -> bool:
     """Incidents without a scorer (identity, fault) hang on the service alone: no scorer is to be distrusted."""
     for pattern in patterns:
-        service, slash, scorer = pattern.rpartition("/")
-        if slash and not fnmatchcase(incident.service, service):
+        of, slash, named = pattern.rpartition("/")
+        if slash and not fnmatchcase(service, of):
             continue
-        if incident.scorer is None or fnmatchcase(incident.scorer, scorer):
+        if scorer is None or fnmatchcase(scorer, named):
             return True
     return False
 

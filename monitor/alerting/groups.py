@@ -4,7 +4,7 @@ A group is (service, reason, policy, severity): the key of the incidents topic, 
 holds an *episode*: count, first, last and worst of the incidents since the alert last began to fire. The alert fires while
 the episode's last incident was handled less than ``quiet`` ago by our clock, is then resolved, and five minutes later over;
 the next incident begins another episode. A revision of an incident that was counted changes what is said of it, not
-the count and not the time.
+the count and not the time, but where it makes a page of one that was old or in shadow.
 
 Clocks are milliseconds since 1970 and always given from outside.
 """
@@ -131,32 +131,66 @@ def apply(
 ) -> GroupRow:
     """The row after this message of its topic.
 
-    An incident of another group (its severity rose) leaves this one. ``channel`` counts for an incident's first
-    message; its revisions stay where it was put, however old it has become meanwhile.
+    ``channel``: that of this revision by itself. An incident of another group (its severity rose) leaves this one,
+    unless it is a page here and is none there: what was pushed is not taken back.
+    """
+    if group_of(incident) == row.group:
+        return count(row, incident, channel=channel, now_ms=now_ms, quiet_ms=quiet_ms)
+    identity = _identity(incident)
+    known = row.seen.get(identity)
+    if known is None or (known.channel == "page" and channel != "page"):
+        return row
+    seen = {k: v for k, v in row.seen.items() if k != identity}
+    left = _uncounted(row, known.channel, now_ms)
+    return msgspec.structs.replace(left, seen=seen, total=row.total - 1)
+
+
+def count(
+    row: GroupRow, incident: Incident, *, channel: Channel, now_ms: int, quiet_ms: int
+) -> GroupRow:
+    """The row with an incident that belongs to it, counted once over all its revisions.
+
+    It stays in the channel of its first message, but that a later revision of channel ``page`` makes it a page: the
+    first message is whatever a sender got in first, and must not decide over the spans of others. Never the other
+    way round, however old it has become meanwhile.
     """
     identity = _identity(incident)
     known = row.seen.get(identity)
-    if group_of(incident) != row.group:
-        return _leave(row, identity, known, now_ms)
     brief = brief_of(incident)
+
     if known is not None:
         if incident.revision <= known.revision:
             return row
-        seen = {**row.seen, identity: Seen(incident.revision, known.channel)}
-        return _with(row, known.channel, lambda e: _revised(e, brief), seen=seen)
-    if row.forgot and incident.revision > 1:
-        return row  # in all likelihood a revision of one that was counted and forgotten
+        if known.channel == "page" or channel != "page":
+            seen = {**row.seen, identity: Seen(incident.revision, known.channel)}
+            return _with(row, known.channel, lambda e: _revised(e, brief), seen=seen)
+        row = _uncounted(row, known.channel, now_ms)
+    elif row.forgot and incident.revision > 1 and incident.rose_from is None:
+        # In all likelihood of one that was counted and forgotten, in a channel that nobody knows any more. While
+        # the page fires it says the news; where none fires, one page too many is better than none.
+        if channel != "page":
+            return row
+        if row.page is not None and state(row.page, now_ms=now_ms, quiet_ms=quiet_ms) == "firing":
+            return _with(row, "page", lambda e: _revised(e, brief))
+    else:
+        row = msgspec.structs.replace(row, total=row.total + 1)
     seen = {**row.seen, identity: Seen(incident.revision, channel)}
     forgot = row.forgot
     while len(seen) > SEEN_LIMIT:
         del seen[next(iter(seen))]
         forgot = True
     counted = msgspec.structs.replace(
-        row, seen=seen, forgot=forgot, total=row.total + 1, touched_ms=max(row.touched_ms, now_ms)
+        row, seen=seen, forgot=forgot, touched_ms=max(row.touched_ms, now_ms)
     )
     if channel == "shadow":
         return msgspec.structs.replace(counted, shadow=row.shadow + 1)
     return _with(counted, channel, lambda e: grown(e, brief, now_ms, quiet_ms))
+
+
+def channel_in(row: GroupRow, incident: Incident) -> Channel | None:
+    """Where the row counted the incident. None: it did not, or has forgotten it."""
+    known = row.seen.get(_identity(incident))
+    return None if known is None else known.channel
 
 
 def resolves_at(episode: Episode, quiet_ms: int) -> int:
@@ -201,7 +235,8 @@ def _revised(episode: Episode | None, brief: Brief) -> Episode | None:
         return None
 
     def newer(held: Brief) -> Brief:
-        return brief if held.incident_id == brief.incident_id else held
+        same = held.incident_id == brief.incident_id
+        return brief if same and brief.revision > held.revision else held
 
     first, last = newer(episode.first), newer(episode.last)
     return msgspec.structs.replace(
@@ -209,22 +244,18 @@ def _revised(episode: Episode | None, brief: Brief) -> Episode | None:
     )
 
 
-def _leave(row: GroupRow, identity: bytes, known: Seen | None, now_ms: int) -> GroupRow:
-    if known is None:
-        return row
-    seen = {k: v for k, v in row.seen.items() if k != identity}
-    if known.channel == "shadow":
-        return msgspec.structs.replace(row, seen=seen, shadow=row.shadow - 1, total=row.total - 1)
+def _uncounted(row: GroupRow, channel: Channel, now_ms: int) -> GroupRow:
+    """With one incident less in the channel; the alert of an episode that all have left ends."""
+    if channel == "shadow":
+        return msgspec.structs.replace(row, shadow=row.shadow - 1)
 
     def shrunk(episode: Episode | None) -> Episode | None:
         if episode is None or episode.ended_ms is not None:
             return episode
-        count = episode.count - 1
-        return msgspec.structs.replace(
-            episode, count=count, ended_ms=now_ms if count <= 0 else None
-        )
+        left = episode.count - 1
+        return msgspec.structs.replace(episode, count=left, ended_ms=now_ms if left <= 0 else None)
 
-    return _with(row, known.channel, shrunk, seen=seen, total=row.total - 1)
+    return _with(row, channel, shrunk)
 
 
 def _with(

@@ -124,13 +124,14 @@ class IncidentAgent(KeyedAgent):
         self._lease.require()
         write = self.table.put(message.partition, key, message.offset, groups.encode_row(row))
         self.board.put(key, row)
-        if row.total > before.total:
-            if channel == "page" and row.page is not None:
+        counted = groups.channel_in(row, incident)
+        if counted is not None and counted != groups.channel_in(before, incident):
+            if counted != "page":
+                why = "age" if counted == "old" else "shadow"
+                self._telemetry.incidents_not_pushed_total.labels(why).inc()
+            elif row.page is not None:
                 alert = incident_alert(group, row.page, self.config.page, ended_ms=None)
                 self._observer.expect(alert, incident)
-            elif channel != "page":
-                why = "age" if channel == "old" else "shadow"
-                self._telemetry.incidents_not_pushed_total.labels(why).inc()
         self.delivery.wake()
         self._count("applied")
         return [write]

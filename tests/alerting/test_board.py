@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from monitor.alerting.board import Board, PagingConfig, channel_of
 from monitor.alerting.content import PageConfig
 from monitor.alerting.groups import GroupRow, group_of
 from monitor.alerting.text import ANNOTATION_LIMIT, LABEL_LIMIT, clean, label
+from monitor.model import Neighbourhood, Source, SpanEvidence
 from tests.alerting.incidents import incident
 from tests.alerting.test_words import span
 
@@ -145,6 +147,71 @@ def test_page_scorers(
 def test_page_age_counts_from_the_causing_records_time(age: int, expected: str) -> None:
     """Absent (0) or in the future counts as now."""
     assert channel_of(incident(caused_at_ms=NOW - age), CONFIG, NOW) == expected
+
+
+def at(span_id: str, service: str, score: float, *, age: int = 0) -> SpanEvidence:
+    return span(
+        span_id, service=service, score=score, source=Source("agent-spans", 0, 1, 0, NOW - age)
+    )
+
+
+SCRIPTS = {
+    "an old time stamp first": (
+        PagingConfig(PAGE, quiet_ms=1000, max_age_ms=60_000),
+        {"caused_at_ms": NOW - 90_000, "evidence": (at("a", "attacker", 0.3, age=90_000),)},
+        {"caused_at_ms": NOW, "evidence": (at("b", "payments", 0.99),)},
+    ),
+    "another service first": (
+        PagingConfig(PAGE, scorers=("payments/*",), quiet_ms=1000),
+        {"evidence": (at("a", "attacker", 0.3),)},
+        {"evidence": (at("b", "payments", 0.99),)},
+    ),
+    "other scorers first, so that the page is named other": (
+        PagingConfig(PAGE, scorers=("judge",), quiet_ms=1000),
+        {"scorer": "made-up-33", "evidence": (at("a", "attacker", 0.3),)},
+        {"scorer": "judge", "evidence": (at("b", "payments", 0.99),)},
+    ),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_comes_first_in_a_trace_keeps_no_page_from_coming(script: str) -> None:
+    config, first, then = SCRIPTS[script]
+    common = {"service": "attacker", "threshold": 0.3}
+    sent = [
+        incident("i", argmax_span_id="a", max_score=0.3, **common, **first),
+        incident("i", revision=2, argmax_span_id="b", max_score=0.99, **common, **then),
+        # At the close, with an argmax of the attacker's once more.
+        incident("i", revision=3, argmax_span_id="a", max_score=0.995, **common, **first),
+    ]
+    shown = Board(config)
+    row = GroupRow(group_of(sent[0]))
+    alerts = []
+    for made in [sent[0], sent[0], sent[1], sent[1], sent[2]]:
+        channel = channel_of(made, config, NOW)
+        row = groups.apply(row, made, channel=channel, now_ms=NOW, quiet_ms=1000)
+        row = groups.decode_row(groups.encode_row(row))
+        shown.put(b"k", row)
+        alerts.append([(a.labels["alertname"], a.annotations["count"]) for a in shown.alerts(NOW)])
+    page = [("AgentMonitorSpanOverThreshold", "1")]
+    assert page[0] not in alerts[0]
+    assert alerts[2:] == [page, page, page]
+
+
+def test_every_span_that_proves_an_incident_has_a_say_and_no_other() -> None:
+    config = PagingConfig(PAGE, scorers=("payments/*",), max_age_ms=60_000)
+    mine = at("a", "attacker", 1.0, age=90_000)
+    made = {"service": "attacker", "argmax_span_id": "a", "caused_at_ms": NOW - 90_000}
+
+    def channel(*evidence: SpanEvidence, **changes: Any) -> str:
+        return channel_of(incident(evidence=evidence, **made, **changes), config, NOW)
+
+    assert channel(mine) == "shadow"
+    assert channel(mine, at("b", "payments", 0.29)) == "shadow"
+    assert channel(mine, at("b", "payments", 0.30)) == "page"
+    assert channel(mine, at("b", "payments", 0.30, age=90_000)) == "old"
+    around = Neighbourhood("partial", "b")
+    assert channel(mine, at("b", "payments", 0.1), neighbourhood=around) == "page"
 
 
 def test_a_storm_is_one_alert_with_its_count_the_worst_and_other_examples() -> None:

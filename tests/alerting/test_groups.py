@@ -115,8 +115,66 @@ def test_an_incident_keeps_the_channel_it_was_first_put_in() -> None:
 
 def test_shadow_is_counted_apart_and_makes_no_episode() -> None:
     row = apply(GroupRow(GROUP), "a", channel="shadow")
-    row = apply(row, "a", revision=2, channel="page")
-    assert (row.shadow, row.page, row.total) == (1, None, 1)
+    row = apply(row, "a", revision=2, channel="shadow")
+    row = apply(row, "a", revision=3, channel="old")
+    assert (row.shadow, row.page, row.old, row.total) == (1, None, None, 1)
+
+
+@pytest.mark.parametrize("first", ["old", "shadow"])
+def test_a_revision_that_is_a_page_by_itself_makes_the_incident_one_and_it_stays_one(
+    first: str,
+) -> None:
+    """An attacker's harmless message first decides nothing over what the trace's other spans do."""
+    row = apply(GroupRow(GROUP), "a", channel=first, max_score=0.3, now=1000)
+    row = apply(row, "b", channel=first, max_score=0.3, now=1000)
+    row = apply(row, "a", revision=2, channel="page", max_score=0.99, now=2000)
+    assert row.page is not None
+    assert (row.page.count, row.page.started_ms, row.page.worst.max_score) == (1, 2000, 0.99)
+    assert (row.shadow, row.total) == (int(first == "shadow"), 2)
+    assert (row.old is None) if first == "shadow" else (row.old is not None and row.old.count == 1)
+    assert groups.channel_in(row, incident("a")) == "page"
+    # Redelivered, and after a restart: counted once.
+    again = groups.decode_row(groups.encode_row(row))
+    assert apply(again, "a", revision=2, channel="page", max_score=0.99, now=3000) == row
+    row = apply(again, "a", revision=3, channel=first, max_score=0.99, now=3000)
+    assert row.page is not None
+    assert (row.page.count, row.total) == (1, 2)
+    row = apply(row, "b", revision=2, channel="page", now=4000)
+    assert row.page is not None
+    assert (row.page.count, row.shadow, row.total) == (2, 0, 2)
+    if row.old is not None:
+        assert groups.state(row.old, now_ms=4000, quiet_ms=QUIET) == "resolved"
+
+
+def test_a_page_does_not_leave_for_a_group_in_which_it_would_be_none() -> None:
+    """A forged time stamp on a graver span would take the alert back."""
+    row = apply(GroupRow(GROUP), "a", now=1000)
+    left = {"revision": 2, "severity": "warning", "rose_from": "critical"}
+    assert apply(row, "a", channel="old", now=2000, **left) == row
+    assert apply(row, "a", channel="shadow", now=2000, **left) == row
+    assert apply(row, "a", channel="page", now=2000, **left).total == 0
+
+
+def test_an_incident_that_rises_into_a_full_row_is_counted() -> None:
+    row = GroupRow(GROUP)
+    for n in range(groups.SEEN_LIMIT + 1):
+        row = apply(row, f"i-{n}", channel="old")
+    row = apply(row, "new", revision=2, rose_from="warning")
+    assert row.page is not None
+    assert (row.page.count, row.total) == (1, groups.SEEN_LIMIT + 2)
+
+
+def test_a_forgotten_incident_still_becomes_a_page() -> None:
+    """An attacker who fills the row's memory after a first message does not keep the page from coming."""
+    row = GroupRow(GROUP)
+    for n in range(groups.SEEN_LIMIT + 1):
+        row = apply(row, f"i-{n}", channel="old")
+    assert groups.channel_in(row, incident("i-0")) is None
+    assert apply(row, "i-0", revision=2, channel="old") == row
+    row = apply(row, "i-0", revision=2, channel="page")
+    assert row.page is not None
+    assert (row.page.count, row.total) == (1, groups.SEEN_LIMIT + 1)
+    assert apply(row, "i-0", revision=2, channel="page") == row
 
 
 def test_memory_is_bounded_and_a_forgotten_incidents_revision_is_not_another_incident() -> None:
@@ -125,10 +183,14 @@ def test_memory_is_bounded_and_a_forgotten_incidents_revision_is_not_another_inc
         row = apply(row, f"i-{n}")
     assert len(row.seen) == groups.SEEN_LIMIT
     before = row
-    row = apply(row, "i-0", revision=2)
-    assert row == before
+    row = apply(row, "i-0", revision=2, max_score=0.99)
     assert row.page is not None
-    assert row.page.count == groups.SEEN_LIMIT + 50
+    assert row.page.worst.max_score == 0.99
+    assert (row.page.count, row.total, row.seen) == (
+        groups.SEEN_LIMIT + 50,
+        groups.SEEN_LIMIT + 50,
+        before.seen,
+    )
     assert len(groups.encode_row(row)) < 8_000
 
 
@@ -172,6 +234,32 @@ def test_law_the_count_is_the_number_of_distinct_incidents_of_the_episode(
         if row.page is not None:
             assert row.page.count == episode
     assert groups.decode_row(groups.encode_row(row)) == row
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(1, 5), st.sampled_from(["page", "old", "shadow"])),
+        max_size=60,
+    )
+)
+def test_law_an_incident_is_in_one_channel_and_once_a_page_always_a_page(
+    sent: list[tuple[int, int, str]],
+) -> None:
+    row = GroupRow(GROUP)
+    revisions: dict[int, int] = {}
+    channels: dict[int, str] = {}
+    for number, revision, channel in sent:
+        row = apply(row, f"i-{number}", revision=revision, channel=channel)
+        row = apply(row, f"i-{number}", revision=revision, channel=channel)  # redelivered
+        if revision > revisions.get(number, 0):
+            revisions[number] = revision
+            if number not in channels or channel == "page":
+                channels[number] = channel
+        held = [row.page, row.old]
+        page, old = (0 if e is None or e.ended_ms is not None else e.count for e in held)
+        found = list(channels.values())
+        assert (page, row.total) == (found.count("page"), len(found))
+        assert (old, row.shadow) == (found.count("old"), found.count("shadow"))
 
 
 @given(st.text(), st.text(), st.text(), st.text())
