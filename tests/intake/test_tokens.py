@@ -122,7 +122,9 @@ def test_content_past_its_bound_is_marked_however_it_came() -> None:
 _AT_CUTS = re.compile(r"[\s\"'<>()\[\]{},;|=&?#`*]+")
 
 
-@given(st.text(st.sampled_from("ab1é².-_ \t\n\"'<[,;") | st.characters(), max_size=60))
+# Few characters, so that every kind of word meets every kind of cut.
+@settings(max_examples=300)
+@given(st.text('a1é².- \t",', max_size=30) | st.text(max_size=30))
 def test_prose_that_is_passed_over_is_all_that_is_left_out(text: str) -> None:
     def telling(words: list[str]) -> list[str]:
         return [word for word in words if not word.isalpha() and word]
@@ -142,7 +144,7 @@ def test_words_are_found_in_one_pass(piece: str) -> None:
         return min(times)
 
     # Sixteen times the text: 16 times the time, 256 times if each place were a new start.
-    assert seconds(320_000) < 64 * seconds(20_000) + 0.01
+    assert seconds(32_000) < 64 * seconds(2_000) + 0.01
 
 
 contents = st.one_of(
