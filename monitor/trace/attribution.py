@@ -6,7 +6,7 @@ its client's) show one model call as two or three nested spans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -27,8 +27,9 @@ def attributed(spans: Sequence[Span], parents: Mapping[str, str | None]) -> Sequ
     parents  span_id -> parent_span_id, without cycles; a parent may be missing
 
     Model version of a tool or retrieval span without one: that of the model call that asked for it, by tool-call
-    id, unless calls of several versions hold that id; else that of its nearest ancestor that has one. A version
-    that is only the requested alias stays marked as such.
+    id, unless calls of several versions hold that id; else that of its nearest ancestor that has one. Who of its
+    own service holds the id goes before those of others, who can send any id. A version that is only the requested
+    alias stays marked as such.
 
     Of two model calls of one service and role directly one above the other (nothing between them but wrappers and
     the like) one is a wrapper: the one without a score, of two such the outer. Two with scores stay: a scored span
@@ -79,6 +80,7 @@ def _versions(
 ) -> dict[str, _Version]:
     known: dict[str, _Version] = {}
     by_call: dict[str, _Version] = {}
+    contested: set[str] = set()
     for span in spans:
         if span.model_version == UNKNOWN:
             continue
@@ -88,12 +90,15 @@ def _versions(
         if detail is not None:
             for call_id in detail.call_ids:
                 if by_call.setdefault(call_id, version) != version:
-                    by_call[call_id] = _AMBIGUOUS
+                    contested.add(call_id)
+    own = _by_service(spans, contested, known) if contested else {}
     found: dict[str, _Version] = {}
     left: list[str] = []
     for span in wanting:
         own_id = span.detail.tool_call_id if span.detail is not None else None
         asked = by_call.get(own_id, _AMBIGUOUS) if own_id is not None else _AMBIGUOUS
+        if own_id in contested:
+            asked = own.get((span.service, own_id), _AMBIGUOUS)
         if asked is _AMBIGUOUS:
             left.append(span.span_id)
         else:
@@ -105,6 +110,23 @@ def _versions(
             if above is not None:
                 found[span_id] = known[above]
     return found
+
+
+def _by_service(
+    spans: Sequence[Span], contested: Set[str], known: Mapping[str, _Version]
+) -> dict[tuple[str, str], _Version]:
+    """(service, tool-call id) -> version of the service's calls that hold it, of ids that several versions hold."""
+    own: dict[tuple[str, str], _Version] = {}
+    for span in spans:
+        version = known.get(span.span_id)
+        if version is None or span.detail is None:
+            continue
+        for call_id in span.detail.call_ids:
+            if call_id in contested:
+                holder = (span.service, call_id)
+                if own.setdefault(holder, version) != version:
+                    own[holder] = _AMBIGUOUS
+    return own
 
 
 def _nearest(

@@ -89,6 +89,16 @@ def test_an_id_that_calls_of_several_versions_hold_decides_nothing() -> None:
         assert settle(*order)["t"].model_version == "m-0"
 
 
+def test_an_id_that_another_service_holds_too_takes_no_version_away() -> None:
+    mine = [call("a", None, "m-1", "call_1", service="agents")]
+    mine.append(msgspec.structs.replace(tool("t", None, "call_1"), service="agents"))
+    evil = call("e", None, "m-evil", "call_1", service="evil")
+    assert settle(*mine, evil)["t"].model_version == "m-1"
+    assert (
+        settle(mine[1], evil)["t"].model_version == "m-evil"
+    )  # a gateway's call: nobody else says
+
+
 def test_without_any_it_stays_unknown_and_nothing_is_copied() -> None:
     spans = [other("root", kind=PLAIN), tool("t", "root"), tool("u", "missing")]
     parents = {span.span_id: span.parent_span_id for span in spans}
