@@ -118,9 +118,15 @@ class IncidentAgent(KeyedAgent):
         row = groups.apply(
             before, incident, channel=channel, now_ms=now_ms, quiet_ms=self.config.quiet_ms
         )
+        writes: list[asyncio.Future[Any]] = []
         if payload is None and self.board.full:
-            self._past_limit(incident, group, channel, now_ms)
-            return []
+            lesser = self.board.lesser(row) if row.total else None
+            if lesser is None:
+                self._past_limit(incident, group, channel, now_ms)
+                return []
+            self._lease.require()
+            self.board.give_up(lesser, now_ms)
+            writes.append(self.table.drop(lesser))
         self._lease.require()
         write = self.table.put(message.partition, key, message.offset, groups.encode_row(row))
         self.board.put(key, row)
@@ -134,16 +140,17 @@ class IncidentAgent(KeyedAgent):
                 self._observer.expect(alert, incident)
         self.delivery.wake()
         self._count("applied")
-        return [write]
+        return [*writes, write]
 
     def _past_limit(
         self, incident: Incident, group: GroupKey, channel: Channel, now_ms: int
     ) -> None:
         """No row for a group more: counted with others of its severity, while this process lives."""
-        if incident.revision == 1 and groups.group_of(incident) == group and channel != "shadow":
-            self.board.count_past_limit(incident, now_ms)
+        if groups.group_of(incident) == group and self.board.count_past_limit(
+            incident, channel, now_ms
+        ):
             self._telemetry.incidents_not_pushed_total.labels("groups").inc()
-            self.delivery.wake()
+        self.delivery.wake()
         self._count("applied")
 
     async def on_recovered(self) -> None:

@@ -81,7 +81,7 @@ KNOWN: Final[Mapping[str, Iterable[tuple[str, ...]]]] = {
     "agent_messages_total": [(agent, outcome) for agent in _AGENTS for outcome in _MESSAGES],
     "transactions_total": [(stage, outcome) for stage in _STAGES for outcome in _OUTCOMES],
     "transaction_seconds": [(stage,) for stage in _STAGES],
-    "incidents_not_pushed_total": [("shadow",), ("age",)],
+    "incidents_not_pushed_total": [("shadow",), ("age",), ("groups",)],
     "span_to_page_seconds": [(severity,) for severity in SEVERITIES],
 }
 """Metric -> its label values, for those that every worker knows; ``Telemetry.declare`` adds what settings say."""

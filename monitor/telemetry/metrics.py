@@ -124,7 +124,7 @@ class Metrics:
         self.delivery_last_success_timestamp_seconds = d.gauge("delivery_last_success_timestamp_seconds", "When a replica last took a post.", "replica", unit="seconds since 1970", by="incident agent")
         self.delivery_queue = d.gauge("delivery_queue", "Alerts waiting to be posted.", unit="alerts", by="incident agent")
         self.alerts_firing = d.gauge("alerts_firing", "Alert groups firing now, by severity.", "severity", unit="alerts", by="incident agent")
-        self.incidents_not_pushed_total = d.counter("incidents_not_pushed_total", "Incidents that were recorded and not pushed, by why: shadow (MONITOR_PAGE_SCORERS) or age (MONITOR_PAGE_MAX_AGE).", "why", unit="incidents", by="incident agent")
+        self.incidents_not_pushed_total = d.counter("incidents_not_pushed_total", "Incidents that were recorded and not pushed, by why: shadow (MONITOR_PAGE_SCORERS), age (MONITOR_PAGE_MAX_AGE) or groups (more alert groups than a worker keeps).", "why", unit="incidents", by="incident agent")
         self.span_to_page_seconds = d.histogram("span_to_page_seconds", "From the Kafka timestamp of the causing record to the first Alertmanager's answer.", "severity", unit="seconds", by="incident agent", buckets=PAGE_BUCKETS)
 
         # --- the process

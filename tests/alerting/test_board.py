@@ -242,7 +242,7 @@ def test_made_up_services_are_a_bounded_number_of_rows_and_alerts_and_all_are_co
         made = incident(f"i-{n}", service=f"made-up-{n}", max_score=0.4 + n / 20_000)
         if shown.full:
             refused += 1
-            shown.count_past_limit(made, NOW)
+            assert shown.count_past_limit(made, "page", NOW)
         else:
             shown.put(*row_of(f"i-{n}", service=f"made-up-{n}", max_score=made.max_score))
     assert len(shown) == board.GROUP_LIMIT == 10_000 - refused
@@ -255,6 +255,80 @@ def test_made_up_services_are_a_bounded_number_of_rows_and_alerts_and_all_are_co
     assert "made-up-" in more.annotations["description"]
     check(more)
     assert shown.alerts(NOW + 1000 + groups.RESOLVED_MS) == []
+
+
+def orphan(n: int, **changes: Any) -> tuple[bytes, GroupRow]:
+    service = f"made-up-{n}"
+    fields = {"service": service, "reason": "identity", "trace_id": None, "max_score": 0.31}
+    return row_of(f"o-{n}", **{**fields, **changes})
+
+
+def services_of(alerts: list[Alert]) -> list[str]:
+    return [alert.labels["service"] for alert in alerts]
+
+
+def test_orphans_of_made_up_services_displace_nobody_with_a_trace() -> None:
+    shown = Board(CONFIG)
+    for n in range(1000):
+        shown.put(*orphan(n, max_score=1.0, now=NOW - 500))
+    for n in range(board.ALERT_LIMIT - board.ALERT_LIMIT // board.ORPHAN_SHARE):
+        shown.put(*row_of("a", service=f"real-{n}", severity="warning", max_score=0.4))
+    alerts = shown.alerts(NOW)
+    services = services_of(alerts)
+    assert sum(service.startswith("real") for service in services) == 180
+    assert sum(service.startswith("made-up") for service in services) == 20
+    assert sum(int(alert.annotations["count"]) for alert in alerts) == 1180
+
+
+def test_slots_go_to_named_services_then_by_severity_then_by_score(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board, "ALERT_LIMIT", 3)
+    shown = Board(PagingConfig(PAGE, scorers=("*", "payments/*", "de*/*"), quiet_ms=1000))
+    for n in range(9):
+        shown.put(*row_of("a", service=f"made-up-{n}", max_score=0.31, now=NOW - 500))
+    shown.put(*row_of("a", service="grave", severity="warning", max_score=1.0))
+    shown.put(*row_of("a", service="desk", max_score=0.99))
+    shown.put(*row_of("a", service="payments", severity="info", max_score=0.3))
+    shown.put(*row_of("a", service="monitor", reason="fault", max_score=None, trace_id=None))
+    assert services_of(shown.alerts(NOW))[:3] == ["payments", "monitor", "desk"]
+
+
+def test_a_full_board_gives_up_its_least_row_for_a_better_one_and_counts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board, "GROUP_LIMIT", 5)
+    shown = Board(CONFIG)
+    shown.put(*row_of("a", service="first", max_score=0.31))
+    for n in range(4):
+        shown.put(*orphan(n, max_score=0.5 + n / 10))
+    assert shown.full
+    assert shown.lesser(orphan(9, max_score=0.4)[1]) is None
+    key, row = row_of("p", service="payments", max_score=0.99)
+    least = shown.lesser(row)
+    assert least == orphan(0)[0]
+    shown.give_up(least, NOW)
+    shown.put(key, row)
+    # It got graver after it was put: another one is the least.
+    shown.put(*orphan(1, max_score=0.95))
+    assert shown.lesser(row) == orphan(2)[0]
+    alerts = shown.alerts(NOW)
+    assert {"payments", "first", "other"} <= set(services_of(alerts))
+    assert sum(int(alert.annotations["count"]) for alert in alerts) == 6
+    again = Board(CONFIG)
+    again.replace(dict(shown.rows()))
+    assert again.lesser(row) == orphan(2)[0]
+
+
+def test_an_incident_past_the_limit_is_counted_once_and_its_page_is_not_lost() -> None:
+    shown = Board(CONFIG)
+    assert not shown.count_past_limit(incident("a", max_score=0.3), "shadow", NOW)
+    assert shown.alerts(NOW) == []
+    graver = incident("a", revision=2, max_score=0.99)
+    assert shown.count_past_limit(graver, "page", NOW)
+    assert not shown.count_past_limit(graver, "page", NOW)
+    (more,) = shown.alerts(NOW)
+    assert (more.annotations["count"], more.annotations["score"]) == ("1", "0.9900")
 
 
 def test_an_alert_says_what_its_row_says_now() -> None:
