@@ -290,6 +290,7 @@ def test_slots_go_to_named_services_then_by_severity_then_by_score(
     shown.put(*row_of("a", service="grave", severity="warning", max_score=1.0))
     shown.put(*row_of("a", service="desk", max_score=0.99))
     shown.put(*row_of("a", service="payments", severity="info", max_score=0.3))
+    shown.put(*row_of("a", service="de*", severity="info", max_score=0.3))
     shown.put(*row_of("a", service="monitor", reason="fault", max_score=None, trace_id=None))
     assert services_of(shown.alerts(NOW))[:3] == ["payments", "monitor", "desk"]
 

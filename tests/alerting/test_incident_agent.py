@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from monitor import codec
@@ -46,7 +47,15 @@ class Bench:
         return agent
 
     async def send(self, made: Incident) -> None:
-        key = groups.encode_key(groups.group_of(made))
+        await self._handle(groups.group_of(made), made)
+
+    async def leave(self, made: Incident, severity: str) -> None:
+        """To the group of another severity, which it leaves."""
+        group = groups.group_of(made)
+        await self._handle(msgspec.structs.replace(group, severity=severity), made)
+
+    async def _handle(self, group: groups.GroupKey, made: Incident) -> None:
+        key = groups.encode_key(group)
         message = SimpleNamespace(
             key=key, value=codec.encode_json(made), offset=len(self.log), partition=0
         )
@@ -113,3 +122,14 @@ async def test_a_full_board_makes_room_for_a_page_in_the_table_as_well(
     assert len(bench.agent.table.rows.data) == len(bench.agent.board) == 5
     await bench.restart(again=1)
     assert bench.alerts()["AgentMonitorSpanOverThreshold", "payments"] == "1"
+
+
+async def test_what_only_leaves_a_group_that_has_no_row_takes_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board, "GROUP_LIMIT", 1)
+    bench = Bench()
+    await bench.send(incident("a", severity="info", caused_at_ms=OLD))
+    await bench.leave(incident("b", revision=2, rose_from="warning"), "warning")
+    assert list(bench.alerts()) == [("AgentMonitorOldIncidents", "shop")]
+    assert bench.refused("groups") == 0
