@@ -161,7 +161,8 @@ async def test_without_one_of_them_nothing_is_taken(
     guarded: Guarded, pki: Pki, unique: str, changes: dict[str, str | None]
 ) -> None:
     posts = await delivers(settings_of(pki, guarded.url, **changes), unique)
-    assert posts == {"failed": 2, "ok": 0} or posts == {"failed": 2}
+    assert posts["failed"] >= 1  # how often it is tried again depends on the machine
+    assert not posts.get("ok")
 
 
 async def test_a_certificate_of_another_host_is_refused_unless_told_otherwise(

@@ -268,6 +268,7 @@ async def test_a_restart_of_alertmanager_is_no_second_page_and_it_learns_again_w
             lab.start_worker()
             await lab.send([router.route(incident("i-1", caused_at_ms=wall_clock()))])
             await asyncio.to_thread(webhook.wait_for, lambda a: a.status == "firing", timeout=40)
+            await asyncio.sleep(2)  # it notes whom it told only once the receiver has answered
             await asyncio.to_thread(alertmanager.stop)
             # While it is away another one of the group comes: a change is told at once when it is back.
             await lab.send([router.route(incident("i-2", caused_at_ms=wall_clock()))])
