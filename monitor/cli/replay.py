@@ -55,7 +55,7 @@ def replay(
     """The monitor on files, no broker: verdicts, incidents, drift, and what would have paged.
 
     Thresholds, policies and times are the MONITOR_* settings, as for a worker. Exit code 1 if nothing of the files
-    could be read. In the records coordinates are [file, its place among FILE…, line of that file], or those that a
+    could be read. In the records coordinates are file, its place among FILE…, and line of that file, or those that a
     captured message came with; offsets of provenance count the lines that were read over all files.
     """
     settings = settings_for_files()

@@ -35,6 +35,9 @@ class ScorerScale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"label {label!r} is {score}; a safety score is 0 to 1")
 
 
+# Of a score that was turned or rescaled: 1 - 0.8 is 0.19999999999999996, and a threshold of 0.2 would miss it.
+DIGITS: Final = 12
+
 AS_IT_STANDS: Final = ScorerScale()
 
 
@@ -100,8 +103,10 @@ class Scales:
                 reasons.SCORE_OUT_OF_RANGE, f"{of} is {number}, outside {low:g}..{high:g}", scorer
             )
         if low != 0.0 or high != 1.0:
-            number = (number - low) / (high - low)
-        return Score(scorer, version or scale.version, 1.0 - number if flip else number)
+            number = round((number - low) / (high - low), DIGITS)
+        if flip:
+            number = round(1.0 - number, DIGITS)
+        return Score(scorer, version or scale.version, number)
 
 
 def number_in(text: str) -> float | None:

@@ -86,7 +86,18 @@ def test_the_span_schema_takes_a_span_and_refuses_a_wrong_one() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(run("schema", "span").stdout))
     good = json.loads(span(2, at=0))
     validator.validate(good)
-    assert not validator.is_valid({**good, "trace_id": 7})
+    validator.validate({**good, "extra": {"counts": "as an attribute"}, "parent_span_id": ""})
+    for wrong in (
+        {"trace_id": 7},
+        {"trace_id": "0" * 32},
+        {"span_id": "xyz"},
+        {"span_id": None},
+        {"parent_span_id": "abc"},
+        {"scores": [{"scorer": "judge", "value": "0.5"}]},
+    ):
+        assert not validator.is_valid({**good, **wrong}), wrong
+    del good["trace_id"]
+    assert not validator.is_valid(good)
 
 
 @pytest.mark.parametrize(

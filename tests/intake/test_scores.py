@@ -405,3 +405,20 @@ def test_any_value_is_a_safety_score_or_refused(value: object, label: object) ->
         assert 0.0 <= read.value <= 1.0
     else:
         assert read.reason.startswith("score_")
+
+
+@pytest.mark.parametrize("tenths", range(11))
+def test_a_score_that_was_turned_or_rescaled_lies_on_its_threshold_where_it_should(
+    tenths: int,
+) -> None:
+    """1 - 0.8 is not 0.2 to a computer, and a threshold of 0.2 would miss it."""
+    scales = Scales(
+        {
+            "safe": ScorerScale(one_means="safe"),
+            "percent": ScorerScale(maximum=100.0, one_means="safe"),
+        }
+    )
+    for scorer, value in (("safe", 1 - tenths / 10), ("percent", 100 - 10 * tenths)):
+        score = scales.score(scorer, value, None)
+        assert isinstance(score, Score)
+        assert score.value == tenths / 10
