@@ -261,3 +261,16 @@ async def test_a_commit_without_a_partition_of_ours_is_no_fault(
     monkeypatch.setattr(ReadCommittedThread, "assignment", lambda _: owned)
     thread = object.__new__(ReadCommittedThread)
     assert await thread._commit({TP0: 3}) is committed
+
+
+def test_the_watermark_of_a_partition_that_was_taken_away_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that stood still fetches for what it owned until then: cure 6."""
+
+    def not_assigned(_self: object, _tp: TP) -> int:
+        raise AssertionError("Partition is not assigned")
+
+    monkeypatch.setattr(driver.AIOKafkaConsumerThread, "highwater", not_assigned)
+    thread = ReadCommittedThread.__new__(ReadCommittedThread)
+    assert thread.highwater(TP("t", 0)) == 0
