@@ -58,8 +58,8 @@ class IngestLane(Lane):
                     f"committed offset {commit.offset} is outside of the log [{first[tp]}, {end[tp]}]",
                     reset_input_command(tp),
                 )
-            elif self._service.had_commits:
-                admitted[tp] = first[tp]
+            elif commits or self._service.had_commits:
+                admitted[tp] = first[tp]  # it has come since the group began
         return admitted
 
     async def _begin_group(self, mine: Sequence[TopicPartition]) -> None:
