@@ -21,11 +21,10 @@ from monitor.cli.tree import printable
 from monitor.codec import encode_json
 from monitor.drift.messages import BaselineControl, encode_message
 from monitor.drift.report import BaselineRecord
-from monitor.errors import TopicMismatch
 from monitor.settings import Settings
 from monitor.stream import clients
 from monitor.stream.placement import partition_of
-from monitor.stream.topics import TopicNames, partition_counts
+from monitor.stream.topics import TopicNames, partition_count
 
 app = typer.Typer(
     help="The version that others are held against: pin or promote one, list and show what holds.",
@@ -164,14 +163,9 @@ def _send(
 
 async def _sent(settings: Settings, control: BaselineControl) -> tuple[TopicPartition, int]:
     topic = TopicNames(settings.topic_prefix).score_deltas
-    async with clients.admin(settings) as admin:
-        counts = await partition_counts(admin, [topic])
-    if topic not in counts:
-        raise TopicMismatch(
-            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; `monitor topics check` lists ours"
-        )
+    count = await partition_count(settings, topic, "`monitor topics check` lists ours")
     # where the fold puts this key's deltas: a control takes effect at one offset among them
-    place = TopicPartition(topic, partition_of(control.key.decode(), counts[topic]))
+    place = TopicPartition(topic, partition_of(control.key.decode(), count))
     async with clients.plain_producer(settings, "baseline") as producer:
         sent = await producer.send_and_wait(
             place.topic, encode_message(control), key=control.key, partition=place.partition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,9 +20,8 @@ from monitor.cli.tree import printable, tree
 from monitor.codec import encode_json
 from monitor.errors import MonitorError
 from monitor.model import Incident, Verdict
-from monitor.replay.clock import FileClock
+from monitor.replay.clock import timed
 from monitor.replay.evidence import Evidence, Explanation, add_dump, add_records
-from monitor.replay.lines import Line, read
 from monitor.replay.runner import Replay, fold_fragments
 from monitor.settings import Settings
 from monitor.stream import clients
@@ -103,19 +103,8 @@ def _from_spans(files: list[Path]) -> Evidence:
     evidence.settings[fold.sha256] = fold.canonical()
     run = Replay(settings.intake_config(), fold, settings.drift_settings())
     run.logged = lambda offset, value: evidence.add_logged(0, offset, value)
-    clock = FileClock()
-    previous: Line | None = None
-
-    def feed(line: Line, following: Line | None) -> None:
-        now_ms = clock.at(line.timestamp_ms, line.end_ms, following.end_ms if following else None)
+    for line, now_ms, _ in timed(files):
         evidence.records.extend(_explained(run.feed(line, now_ms)))
-
-    for line, _ in read(files):
-        if previous is not None:
-            feed(previous, line)
-        previous = line
-    if previous is not None:
-        feed(previous, None)
     evidence.records.extend(_explained(run.finish()))
     return evidence
 
@@ -127,12 +116,8 @@ def _from_dump(files: list[Path]) -> Evidence:
     return evidence
 
 
-def _explained(records: object) -> list[Explained]:
-    return [
-        r
-        for r in records  # type: ignore[attr-defined]
-        if isinstance(r, Verdict | Incident) and r.trace_id is not None
-    ]
+def _explained(records: Iterable[object]) -> list[Explained]:
+    return [r for r in records if isinstance(r, Verdict | Incident) and r.trace_id is not None]
 
 
 def _from_kafka(what: str) -> Evidence:

@@ -10,11 +10,11 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from monitor.chatter import taken
-from monitor.errors import MonitorError, TopicMismatch
+from monitor.errors import MonitorError
 from monitor.settings import Settings
 from monitor.stream import clients
 from monitor.stream.ranges import log_range, read_range
-from monitor.stream.topics import partition_counts
+from monitor.stream.topics import partition_count
 
 T = TypeVar("T")
 
@@ -41,14 +41,9 @@ async def committed_records(
     settings: Settings, topic: str
 ) -> AsyncIterator[ConsumerRecord[bytes, bytes]]:
     """Every committed record of a topic up to its end as of now, partition by partition."""
-    async with clients.admin(settings) as admin:
-        counts = await partition_counts(admin, [topic])
-    if topic not in counts:
-        raise TopicMismatch(
-            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; `monitor topics check` lists ours"
-        )
+    count = await partition_count(settings, topic, "`monitor topics check` lists ours")
     async with clients.reader(settings) as consumer:
-        for number in range(counts[topic]):
+        for number in range(count):
             place = TopicPartition(topic, number)
             first, end = await log_range(consumer, place)
             async for records in read_range(consumer, place, first, end):

@@ -15,8 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from monitor.cli.report import Report, report_console
 from monitor.codec import encode_json
 from monitor.drift.messages import ScoreDelta
-from monitor.replay.clock import FileClock
-from monitor.replay.lines import Line, read
+from monitor.replay.clock import timed
 from monitor.replay.runner import Replay, Summary, fold_fragments
 from monitor.settings import Settings
 
@@ -111,23 +110,11 @@ def _replay(files: list[Path], settings: Settings, report: Report | None) -> Sum
 
 
 def _records(run: Replay, files: list[Path], progress: Progress, task: TaskID) -> Iterator[object]:
-    clock = FileClock()
-    for line, following, position in _with_next(files):
-        now_ms = clock.at(line.timestamp_ms, line.end_ms, following.end_ms if following else None)
+    for line, now_ms, position in timed(files):
         yield from run.feed(line, now_ms)
         if line.number % PROGRESS_EVERY == 0:
             progress.update(task, completed=position, lines=line.number)
     yield from run.finish()
-
-
-def _with_next(files: list[Path]) -> Iterator[tuple[Line, Line | None, int]]:
-    previous: tuple[Line, int] | None = None
-    for line, position in read(files):
-        if previous is not None:
-            yield previous[0], line, previous[1]
-        previous = (line, position)
-    if previous is not None:
-        yield previous[0], None, previous[1]
 
 
 def _write(record: bytes) -> None:

@@ -30,7 +30,7 @@ from monitor.stream.topics import (
     TopicSpec,
     largest_input,
     missing_inputs,
-    partition_counts,
+    partition_count,
     specs,
 )
 from monitor.stream.topics import check as check_topics
@@ -43,6 +43,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+SENDERS_TOPIC: Final = "an input topic belongs to its sender: make it first"
 StartAt: Final[TypeAdapter[str | datetime]] = TypeAdapter(cast(Any, Start))
 SEND_AT_ONCE: Final = 10_000  # messages waiting for their acknowledgement: bounds memory
 TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
@@ -141,7 +142,9 @@ def dump(
         records = committed_records(settings, topic)
         if encoding is not None:
             # Our own topics are partitioned by what belongs together; spans of a trace come on any partition.
-            records = in_time_order(settings, topic, await _partitions(settings, topic))
+            records = in_time_order(
+                settings, topic, await partition_count(settings, topic, SENDERS_TOPIC)
+            )
         async for record in records:
             sys.stdout.buffer.write(encode_json(captured(record, encoding)) + b"\n")
 
@@ -168,7 +171,7 @@ def send(
 
 
 async def _send(settings: Settings, topic: str, files: list[Path]) -> int:
-    await _partitions(settings, topic)
+    await partition_count(settings, topic, SENDERS_TOPIC)
     sent = 0
     async with AIOKafkaProducer(acks="all", **settings.kafka_client_args()) as producer:
         waiting = []
@@ -179,18 +182,6 @@ async def _send(settings: Settings, topic: str, files: list[Path]) -> int:
                 waiting.clear()
         sent += len(await asyncio.gather(*waiting))
     return sent
-
-
-async def _partitions(settings: Settings, topic: str) -> int:
-    """How many partitions an input topic has. Raises TopicMismatch."""
-    async with clients.admin(settings) as admin:
-        counts = await partition_counts(admin, [topic])
-    if topic not in counts:
-        raise TopicMismatch(
-            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; an input topic belongs to its sender: "
-            "make it first"
-        )
-    return counts[topic]
 
 
 async def _note_inputs(settings: Settings, admin: AIOKafkaAdminClient) -> None:

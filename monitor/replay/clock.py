@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
+
+from monitor.replay.lines import Line, read
 
 JUMP_MS: Final = (
     3_600_000  # a span end further ahead than this is believed only if the next line agrees
@@ -36,3 +40,19 @@ class FileClock:
             next_end is not None and next_end > self._now + JUMP_MS and next_end >= end - JUMP_MS
         )
         return end if agrees else self._now
+
+
+def timed(paths: list[Path]) -> Iterator[tuple[Line, int, int]]:
+    """(line, its time in ms, bytes of the files read so far) of each line of the files. Raises UnreadableFile."""
+    clock = FileClock()
+
+    def at(line: Line, following: Line | None) -> int:
+        return clock.at(line.timestamp_ms, line.end_ms, following.end_ms if following else None)
+
+    previous: tuple[Line, int] | None = None
+    for line, position in read(paths):
+        if previous is not None:
+            yield previous[0], at(previous[0], line), previous[1]
+        previous = (line, position)
+    if previous is not None:
+        yield previous[0], at(previous[0], None), previous[1]

@@ -18,12 +18,12 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from monitor.codec import decode_output, encode_json
-from monitor.errors import TopicMismatch, UndecodableRecord
+from monitor.errors import UndecodableRecord
 from monitor.model import DeadLetter, Source
 from monitor.settings import Settings
 from monitor.stream import clients
 from monitor.stream.ranges import log_range, read_range
-from monitor.stream.topics import TopicNames, partition_counts
+from monitor.stream.topics import TopicNames, partition_count
 
 MARKER_KEY: Final = b"redriven"
 """Of no letter: theirs are coordinates, with slashes."""
@@ -134,14 +134,9 @@ async def dead_letters(
     that are open now. A marker may stand behind a record of another's open transaction, and must be seen.
     """
     topic = TopicNames(settings.topic_prefix).deadletters
-    async with clients.admin(settings) as admin:
-        counts = await partition_counts(admin, [topic])
-    if topic not in counts:
-        raise TopicMismatch(
-            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; is MONITOR_TOPIC_PREFIX right? `monitor "
-            "topics check` lists ours, a worker makes them"
-        )
-    places = [TopicPartition(topic, number) for number in range(counts[topic])]
+    advice = "is MONITOR_TOPIC_PREFIX right? `monitor topics check` lists ours, a worker makes them"
+    count = await partition_count(settings, topic, advice)
+    places = [TopicPartition(topic, number) for number in range(count)]
     async with clients.reader(settings) as consumer:
         ranges = {place.partition: await log_range(consumer, place) for place in places}
         if settled:

@@ -18,6 +18,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from monitor.errors import TopicMismatch
 from monitor.settings import Settings
+from monitor.stream import clients
 
 KAFKA_MESSAGE_LIMIT: Final = 1_048_588
 """Bytes: Kafka's default of ``max.message.bytes``, what a topic takes where nobody set it."""
@@ -240,6 +241,17 @@ async def ensure(admin: AIOKafkaAdminClient, wanted: Iterable[TopicSpec]) -> Non
         if time.monotonic() > deadline or not any(fault is MISSING for _, fault in faults):
             raise TopicMismatch("\n".join(grouped(faults)))
         await asyncio.sleep(0.2)
+
+
+async def partition_count(settings: Settings, topic: str, advice: str) -> int:
+    """Of a topic that must be there. Raises TopicMismatch, which ends with ``advice``."""
+    async with clients.admin(settings) as admin:
+        counts = await partition_counts(admin, [topic])
+    if topic not in counts:
+        raise TopicMismatch(
+            f"topic {topic}: not on {', '.join(settings.bootstrap_servers)}; {advice}"
+        )
+    return counts[topic]
 
 
 async def partition_counts(admin: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
