@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -307,12 +308,12 @@ def rows() -> list[Row]:
         )
     for d, least, limit in ((0.04, 0.5, None), (0.08, 0.97, 800), (0.16, 0.99, 300), (0.25, 0.99, 200)):  # fmt: skip
         found.append(Row(f"D = {d}, phi learnt", hourly(0.0, 1.0, d=d), least=least, median=limit))
-    page = {"d0": 2, "needed": 1000.0}
+    page = partial(plain, d0=2, needed=1000.0)
     found += [
-        Row("page: D = .04", plain(d=0.04, **page), most=0.0, short=True),  # type: ignore[arg-type]
-        Row("page: D = .08", plain(d=0.08, **page), least=0.10, most=0.25),  # type: ignore[arg-type]
-        Row("page: D = .16", plain(d=0.16, **page), least=0.99, median=500, short=True),  # type: ignore[arg-type]
-        Row("page: D = .25", plain(d=0.25, **page), least=0.99, median=300),  # type: ignore[arg-type]
+        Row("page: D = .04", page(d=0.04), most=0.0, short=True),
+        Row("page: D = .08", page(d=0.08), least=0.10, most=0.25),
+        Row("page: D = .16", page(d=0.16), least=0.99, median=500, short=True),
+        Row("page: D = .25", page(d=0.25), least=0.99, median=300),
         Row("change of D = .16 at trace 5,000", plain(d=0.16, start=5000), least=0.99),
         Row("tail .2 % to 1 %, E >= 20", tail(2000, 20.0), least=0.85, short=True),
         Row("tail .2 % to 1 %, reference 20,000, E >= 1,000", tail(20_000, 1000.0), least=0.95),

@@ -33,16 +33,17 @@ def note(state: State, by_window: dict[int, Sums], settings: DriftSettings) -> d
     return known
 
 
+def _of_versions(sums: Sums, here: set[tuple[str, str]]) -> tuple[Sums, int]:
+    return sums.keep(lambda row: row[:2] in here, lambda mix: ("", mix[0]) in here)
+
+
 def of_known_versions(state: State, by_window: dict[int, Sums]) -> dict[int, Sums]:
     """Without the versions that are not known, or not open in that window."""
     opened = {(v.scorer_version, v.model_version): v.opened for v in state.ledger.versions}
     found = {}
     for window, sums in by_window.items():
-        open_here = {version for version, first in opened.items() if window >= first}
-        kept, left_out = sums.keep(
-            lambda row, here=open_here: row[:2] in here,  # type: ignore[misc]
-            lambda mix, here=open_here: ("", mix[0]) in here,  # type: ignore[misc]
-        )
+        here = {version for version, first in opened.items() if window >= first}
+        kept, left_out = _of_versions(sums, here)
         state.refuse("versions", left_out)
         if kept:
             found[window] = kept

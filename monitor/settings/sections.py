@@ -159,7 +159,7 @@ class SecuritySection(BaseModel):
 _BOUNDS: Final = Bounds()  # the defaults and their reasons stand beside intake, which uses them
 _BOUND_REASONS: Final = {
     field.name: field.type.extra_json_schema["description"]
-    for field in msgspec.inspect.type_info(Bounds).fields  # type: ignore[attr-defined]
+    for field in msgspec.inspect.type_info(Bounds).fields  # type: ignore[attr-defined]  # its type says "some type", of a Struct it is a StructType
 }
 
 

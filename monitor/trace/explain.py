@@ -9,6 +9,7 @@ alone opened cannot be derived again.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
@@ -56,7 +57,7 @@ class Relived:
         self.partition = partition
         self.records: list[Explained] = []
         self._gates: dict[str, str] = {}
-        self._late: list[tuple[int, bytes, Fragment]] = []
+        self._late: deque[tuple[int, bytes, Fragment]] = deque()
 
     @property
     def judged(self) -> Judgement:
@@ -91,7 +92,7 @@ class Relived:
     def _take_late(self) -> None:
         limit = self.life.rules.max_spans
         while self._late and not (self.life.open and self.life.count >= limit):
-            offset, raw, piece = self._late.pop(0)
+            offset, raw, piece = self._late.popleft()
             if piece.scores or self.life.count < limit:
                 self._keep(offset, raw, piece)
             else:
