@@ -12,8 +12,8 @@ from monitor.model import Fragment
 from monitor.replay.lines import Line, read
 from monitor.replay.runner import Replay, Summary
 from monitor.trace.config import FoldSettings
+from monitor.trace.content import Content
 from monitor.trace.judge import Judgement, judge
-from monitor.trace.life import Content
 from monitor.trace.rules import Rules
 
 

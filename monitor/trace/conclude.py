@@ -14,7 +14,7 @@ import msgspec
 
 from monitor.drift.delta import TracePart
 from monitor.model import Forensics, Incident, Verdict
-from monitor.trace.judge import JUDGE_ERROR, JUDGE_ERROR_FORENSICS, Judgement, judge
+from monitor.trace.judge import JUDGE_ERROR, JUDGE_ERROR_FORENSICS, Judgement, judge_life
 from monitor.trace.life import Life
 from monitor.trace.pages import (
     Candidate,
@@ -67,19 +67,7 @@ def _judged(
     partition: int, life: Life, gates: Gates, opened_at_ms: int, closing: bool
 ) -> Conclusion:
     done = Conclusion()
-    rules = life.rules
-    judged = judge(
-        life.trace_id,
-        life.load(),
-        life.alone() if life.waiting else (),
-        rules,
-        _gates_at_closing(life, gates),
-        cut=life.cut,
-        residue=life.residue,
-        past=life.past,
-        broken=tuple(life.broken.values()),
-        unkept=life.unkept,
-    )
+    judged = judge_life(life, _gates_at_closing(life, gates))
     pages = {key: msgspec.structs.replace(page) for key, page in life.pages.items()}
     desk = _Desk(life, judged, pages, opened_at_ms)
     if life.waiting or judged.contested:

@@ -18,7 +18,7 @@ import msgspec
 from monitor.codec import canonical_json, decode_fold_record
 from monitor.model import Fragment, Incident, Span, Verdict
 from monitor.trace.conclude import conclude
-from monitor.trace.judge import PAST_LIMIT, Judgement, judge
+from monitor.trace.judge import PAST_LIMIT, Judgement, judge_life
 from monitor.trace.life import Life
 from monitor.trace.output import Outbox
 from monitor.trace.paging import Pager
@@ -62,19 +62,7 @@ class Relived:
     @property
     def judged(self) -> Judgement:
         """The life judged whole, as far as it was followed."""
-        life = self.life
-        return judge(
-            life.trace_id,
-            life.load(),
-            life.alone(),
-            life.rules,
-            _AnyService(self._gates),
-            cut=life.cut,
-            residue=life.residue,
-            past=life.past,
-            broken=tuple(life.broken.values()),
-            unkept=life.unkept,
-        )
+        return judge_life(self.life, _AnyService(self._gates))
 
     def take(self, fragments: Iterable[LoggedFragment]) -> None:
         """Keep the fragments and look at their scores. A life that is full closes within a fragment; what is left

@@ -28,6 +28,7 @@ from monitor.model import (
 )
 from monitor.policy.rules import Finding, Policy
 from monitor.trace.attribution import attributed
+from monitor.trace.content import Content
 from monitor.trace.identity import (
     LISTED_IDS,
     IdentityReport,
@@ -35,7 +36,7 @@ from monitor.trace.identity import (
     examine,
     span_content,
 )
-from monitor.trace.life import Content
+from monitor.trace.life import Life
 from monitor.trace.neighbourhood import Layout, neighbourhood
 from monitor.trace.pages import (
     Candidate,
@@ -213,6 +214,22 @@ class Judgement:
         return self.rules.matcher.strongest_in_any_order(spans, self.faults, self.highest)
 
 
+def judge_life(life: Life, gates: Mapping[tuple[str, str], str]) -> Judgement:
+    """What is true of a life with all that it holds now."""
+    return judge(
+        life.trace_id,
+        life.load(),
+        life.alone(),
+        life.rules,
+        gates,
+        cut=life.cut,
+        residue=life.residue,
+        past=life.past,
+        broken=tuple(life.broken.values()),
+        unkept=life.unkept,
+    )
+
+
 def judge(
     trace_id: str,
     content: Content,
@@ -244,9 +261,10 @@ def judge(
     if others:
         _reject_reused(report, others)
     if alone:
-        _list_gap(report, SCORE_WITHOUT_SPAN, sorted({score.span_id for score in alone}))
+        ids = sorted({score.span_id for score in alone})
+        _list_gap(report, Fault(SCORE_WITHOUT_SPAN, tuple(ids[:LISTED_IDS]), len(ids)))
     if unkept:
-        _list_gap(report, PAST_LIMIT, (), unkept)
+        _list_gap(report, Fault(PAST_LIMIT, (), unkept))
     members = [span for span in report.spans if span.kind == MEMBER]
     judged = Judgement(trace_id, report, members, faults, alone, rules, cut)
     judged.highest = content.highest()
@@ -321,11 +339,8 @@ def _by_unit(members: Sequence[Span]) -> tuple[list[Span], list[Span]]:
     return own, others
 
 
-def _list_gap(
-    report: IdentityReport, kind: str, ids: Sequence[str], count: int | None = None
-) -> None:
-    listed = tuple(ids[:LISTED_IDS])
-    report.faults += (Fault(kind, listed, len(ids) if count is None else count),)
+def _list_gap(report: IdentityReport, gap: Fault) -> None:
+    report.faults += (gap,)
     if report.status == "complete":
         report.status = "incomplete"
 

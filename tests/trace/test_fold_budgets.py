@@ -8,7 +8,8 @@ from monitor.codec import encode_fold_record
 from monitor.model import Fragment, Score, Source, Span
 from monitor.policy.rules import Policy, Step
 from monitor.trace.config import FoldSettings, Lifecycle
-from monitor.trace.life import LIFE_BYTES, Content, Life
+from monitor.trace.content import Content
+from monitor.trace.life import LIFE_BYTES, Life
 from monitor.trace.pieces import ITEM_BYTES, items_weight, pieces
 from monitor.trace.residue import RESIDUE_BYTES, SPAN_BYTES, residue_of
 from monitor.trace.rules import Rules

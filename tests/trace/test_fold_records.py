@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -10,6 +12,8 @@ from monitor.model import Fragment, GateRecord, ResetRecord, SettingsRecord, Tic
 from monitor.trace import conclude
 from monitor.trace.config import FoldSettings, ScorerRule
 from monitor.trace.fold import FOLD_VERSION, PartitionFold
+from monitor.trace.judge import Judgement
+from monitor.trace.life import Life
 from tests.trace.folding import START, Log, scored, settings_of, settings_record, tid, unusable
 
 DEFAULT = FoldSettings()
@@ -205,13 +209,13 @@ def test_a_reset_runs_no_timer_so_that_an_owner_may_begin_at_it() -> None:
 
 @pytest.fixture
 def judging_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode(trace_id: str, *args: object, **kwargs: object) -> None:
-        if trace_id == tid("bad"):
+    def explode(life: Life, gates: Mapping[tuple[str, str], str]) -> Judgement:
+        if life.trace_id == tid("bad"):
             raise ZeroDivisionError("of this trace only")
-        return real(trace_id, *args, **kwargs)  # type: ignore[arg-type, no-any-return]
+        return real(life, gates)
 
-    real = conclude.judge
-    monkeypatch.setattr(conclude, "judge", explode)
+    real = conclude.judge_life
+    monkeypatch.setattr(conclude, "judge_life", explode)
 
 
 @pytest.mark.usefixtures("judging_fails")

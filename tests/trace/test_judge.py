@@ -7,8 +7,8 @@ import pytest
 from monitor.codec import encode_fold_record
 from monitor.model import Fragment
 from monitor.trace.config import FoldSettings, ScorerRule
+from monitor.trace.content import Content
 from monitor.trace.judge import judge
-from monitor.trace.life import Content
 from monitor.trace.rules import Rules
 from tests.trace.folding import Log, late_score, scored, tid, unusable
 from tests.trace.truth import sid
