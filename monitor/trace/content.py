@@ -114,13 +114,12 @@ class Content:
             apart.setdefault(late.span_id, []).append(late.score)
         if not apart:
             return {}
-        self._index()
         for span in self.spans:
             if span.scores and span.span_id in apart:
                 apart[span.span_id] += span.scores
         found: dict[str, tuple[Score, ...]] = {}
         for span_id, scores in apart.items():
-            if len(scores) == 1 and span_id in self._by_id:
+            if len(scores) == 1 and self.bears(span_id) and not self.ambiguous(span_id):
                 continue  # the only one is in force
             best: dict[tuple[str, str], Score] = {}
             for score in scores:

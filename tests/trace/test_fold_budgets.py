@@ -355,3 +355,15 @@ def test_a_span_of_a_cut_life_that_is_delivered_again_is_no_fault() -> None:
     log.spans("a", read, send, at=7)
     log.until(40)
     assert log.verdicts[-1].forensics.status != "rejected"
+
+
+def test_a_borrowed_id_does_not_take_a_steps_only_score_out_of_the_policies_sight() -> None:
+    read, send = read_and_send()
+    read = msgspec.structs.replace(read, scores=())
+    thief = scored("read", 0, None, service="evil", name="evil")
+    log = Log(FoldSettings(policies=(HOT,)))
+    log.spans("a", scored(0, None, 0.2, detail=detail(asked=("hello",))), read, send, thief, at=0)
+    log.scores("a", late_score("read", 0.25))
+    log.until(30)
+    [page] = [i for i in log.incidents if i.reason == "identity"]
+    assert (page.severity, page.policy_class) == ("critical", "compositional_exfiltration")
