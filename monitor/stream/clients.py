@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -127,22 +127,26 @@ def why(error: KafkaError, said: Sequence[str]) -> str:
 
 @asynccontextmanager
 async def reader(
-    settings: Settings, *, wait_ms: int = RANGE_WAIT_MS
+    settings: Settings,
+    *,
+    wait_ms: int = RANGE_WAIT_MS,
+    fetch_bytes: int = FETCH_BYTES,
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer without a group, read_committed, for assigned ranges.
+    """A started consumer without a group, for assigned ranges.
 
-    ``wait_ms``: how long a fetch waits for more at the end of a log.
+    ``wait_ms``: how long a fetch waits for more at the end of a log. ``fetch_bytes``: of one partition and fetch.
     """
     consumer = AIOKafkaConsumer(
         **settings.kafka_client_args(),
         client_id=f"{settings.group}-reader",
-        isolation_level="read_committed",
+        isolation_level=isolation,
         enable_auto_commit=False,
         auto_offset_reset="none",
         fetch_max_wait_ms=wait_ms,
         retry_backoff_ms=RETRY_BACKOFF_MS,
         metadata_max_age_ms=METADATA_MAX_AGE_MS,
-        max_partition_fetch_bytes=FETCH_BYTES,
+        max_partition_fetch_bytes=fetch_bytes,
         fetch_max_bytes=FETCH_TOTAL_BYTES,
     )
     await consumer.start()

@@ -149,14 +149,8 @@ async def _written(
     settings: Settings, places: list[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
     """End offsets with open transactions."""
-    consumer = AIOKafkaConsumer(
-        **settings.kafka_client_args(), isolation_level="read_uncommitted", enable_auto_commit=False
-    )
-    await consumer.start()
-    try:
+    async with clients.reader(settings, isolation="read_uncommitted") as consumer:
         ends: Mapping[TopicPartition, int] = await consumer.end_offsets(places)
-    finally:
-        await consumer.stop()
     return ends
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -82,20 +81,8 @@ class Inputs:
     async def open(
         cls, settings: Settings, topics: Mapping[str, InputTopic]
     ) -> AsyncIterator[Inputs]:
-        consumer = AIOKafkaConsumer(
-            **settings.kafka_client_args(),
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            fetch_max_wait_ms=clients.RANGE_WAIT_MS,
-            max_partition_fetch_bytes=_INPUT_FETCH,
-        )
-        await consumer.start()
-        await asyncio.sleep(0)  # see clients.reader
-        try:
+        async with clients.reader(settings, fetch_bytes=_INPUT_FETCH) as consumer:
             yield cls(consumer, topics)
-        finally:
-            await consumer.stop()
 
     async def at(self, source: Source) -> Any | None:
         """The record at these coordinates; None where it is not there any more."""
