@@ -14,7 +14,7 @@ from monitor import codec
 from monitor.intake import Batch, Intake
 from monitor.settings import Settings
 from monitor.stream import clients, start, transaction
-from monitor.stream.commits import Commit, read_commits
+from monitor.stream.commits import read_commits
 from monitor.stream.lane import Lane
 from monitor.stream.lanes import LaneService
 from monitor.stream.own_settings import own_settings
@@ -58,7 +58,7 @@ class IngestLane(Lane):
                     f"committed offset {commit.offset} is outside of the log [{first[tp]}, {end[tp]}]",
                     reset_input_command(tp),
                 )
-            elif commits or self._service.had_commits:
+            elif commits:
                 admitted[tp] = first[tp]  # it has come since the group began
         return admitted
 
@@ -174,8 +174,6 @@ class IngestService(LaneService):
         # Fragments partitions whose log is empty: it begins with settings. An assemble stage that starts later
         # must hold in memory whatever comes before them.
         self.bare: tuple[TopicPartition, ...] = ()
-        self.had_commits = False
-        self.commits: Mapping[TopicPartition, Commit] = {}
 
     def input_topics(self) -> tuple[str, ...]:
         return tuple(self.encodings)
@@ -186,8 +184,6 @@ class IngestService(LaneService):
         return IngestLane(number, partitions, service=self, **common)
 
     async def on_assigned(self, assigned: set[TopicPartition]) -> None:  # noqa: ARG002
-        group = clients.group_id(self.settings, self.stage)
-        self.had_commits = bool(await read_commits(self.commits_client, group))
         assert self._consumer is not None
         if "assemble" not in self.settings.stages:  # else that stage sees to it
             ends = await self._consumer.end_offsets(self.fragment_tps)
